@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: app test test-all check docs lock runs measurements picture notebook clean
+.PHONY: app test test-all check docs lock runs measurements notebook clean
 
 app: .venv/installed
 	$(BIN)/eab app
@@ -37,11 +37,9 @@ node_modules/.package-lock.json: package.json package-lock.json
 	npm ci --no-audit --no-fund
 	touch $@
 
-# docs/settings.md and docs/server-rules.md, from the declarations in eab/config.py and app/server/rules.py; the table of
-# families in docs/models.md, from the rows of their tests.
+# What pages and eab/api/settings.py repeat from declarations.
 docs: .venv/installed
-	$(BIN)/python scripts/write_settings.py
-	$(BIN)/python scripts/write_models.py
+	$(BIN)/python scripts/write_docs.py
 
 # Every package of the app on Linux, with PyTorch's CPU build, by version and hash, and their licences. UV_INDEX must name the
 # index of PyTorch's CPU builds: PyPI does not have them.
@@ -49,18 +47,15 @@ lock: .venv/installed-dev
 	sed 's/^torch==[^ ]*/&+cpu/; /^-e/d' requirements.txt | $(BIN)/uv pip compile pyproject.toml - --extra app --quiet --upgrade \
 		--universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links \
 		--index-strategy unsafe-best-match --custom-compile-command 'make lock' --output-file requirements.lock
-	$(BIN)/python scripts/write_licences.py
+	$(BIN)/python scripts/write_docs.py --licences
 
-# Remake the bundled runs with the engine, the README's moving picture from the real page, and the notebook's outputs.
+# Remake the bundled runs with the engine.
 runs: .venv/installed
 	$(BIN)/python scripts/record_runs.py
 
 # Measure again what the pages open with; nothing else should run on the machine.
 measurements: .venv/installed
 	$(BIN)/python scripts/record_measurements.py
-
-picture: .venv/installed-dev
-	$(BIN)/python scripts/record_animation.py
 
 notebook: .venv/installed-dev
 	$(BIN)/python scripts/fill_notebook.py

@@ -1,16 +1,17 @@
 """The competitors that generate N continuations of one prompt: this project's engine with each
-cache, and transformers.
-
-A call of `run` does one whole job and records the measurements.
+cache, transformers, and the parts of a step that no competitor can skip. A call of `run` does one
+whole job and records the measurements.
 """
 
+import statistics
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from shapes import same_weights
+from torch import nn
 from transformers import (
     ContinuousBatchingConfig,
     DynamicCache,
@@ -22,12 +23,14 @@ from eab.branching.fair import FairPolicy
 from eab.branching.policies import make_policy
 from eab.branching.policy import Child, Leaf, Member
 from eab.branching.sampling import Predictions
+from eab.caches.attention import attention_kernels, empty_mask, masked_attention
 from eab.config import BranchingConfig, CacheName
 from eab.engine.build import new_cache
 from eab.engine.forward_pass import Part, run_pass
 from eab.engine.generation import Generation
 from eab.events import Event, KvMeasured, RunStarted, StepTimed
 from eab.models.huggingface import HuggingFaceModel
+from eab.models.weight_layouts import ReorderedLinear
 
 THRESHOLD_NATS = 0.5
 
@@ -308,6 +311,86 @@ class ContinuousBatching:
         while not (found := manager.get_result(timeout=60)).is_finished():
             pass
         return len(found.generated_tokens)
+
+
+class BarePass:
+    """The lower bound: as many tokens through the model as loaded, without a cache."""
+
+    name = "bare forward passes"
+
+    def __init__(self, model: PreTrainedModel, job: Job) -> None:
+        self.measured = Measured(tokens=len(job.prompt) + job.paths * (job.new_tokens - 1))
+        self._model, self._job = model, job
+
+    @torch.inference_mode()
+    def run(self) -> None:
+        """Prefill the prompt, then run one pass of `paths` tokens per step."""
+        device = self._model.device
+        prompt = torch.tensor([self._job.prompt], device=device)
+        tokens = prompt[:, :1].repeat(1, self._job.paths)
+        begin = time.perf_counter()
+        self._model(prompt, use_cache=False, logits_to_keep=1)
+        self.measured.step_seconds.append([])
+        for _ in range(self._job.new_tokens - 1):
+            start = time.perf_counter()
+            self._model(tokens, use_cache=False)
+            synchronize(device)
+            self.measured.step_seconds[-1].append(time.perf_counter() - start)
+        self.measured.seconds.append(time.perf_counter() - begin)
+
+
+class Kernels:
+    """Only the linear layers, which every step needs, with the weights stored as in the engine.
+    Given the engine as `tree`, also plain masked attention over as many rows as its tree has.
+    """
+
+    def __init__(self, model: PreTrainedModel, job: Job, tree: Engine | None = None) -> None:
+        self.name = f"linear layers{' and attention' if tree else ''} of the decode steps alone"
+        self.measured = Measured(tokens=job.paths * (job.new_tokens - 1))
+        self._layers = [
+            layer for layer in model.modules() if isinstance(layer, nn.Linear | ReorderedLinear)
+        ]
+        self._model, self._job, self._tree = model, job, tree
+
+    @torch.inference_mode()
+    def run(self) -> None:
+        """See Competitor. There is a step for each new token after the first."""
+        inputs = {
+            size: self._random(1, self._job.paths, size)
+            for size in {layer.in_features for layer in self._layers}
+        }
+        attention = (
+            [self._attention() for _ in range(self._model.config.num_hidden_layers)]
+            if self._tree
+            else []
+        )
+        self.measured.step_seconds.append([])
+        for _ in range(self._job.new_tokens - 1):
+            start = time.perf_counter()
+            for layer in self._layers:
+                layer(inputs[layer.in_features])
+            for attend in attention:
+                attend()
+            synchronize(self._model.device)
+            self.measured.step_seconds[-1].append(time.perf_counter() - start)
+        self.measured.seconds.append(sum(self.measured.step_seconds[-1]))
+
+    def _attention(self) -> Callable[[], object]:
+        """Masked attention of all queries over the mean number of rows in the tree."""
+        assert self._tree is not None
+        shape, rows = self._tree.kv_shape, round(statistics.mean(self._tree.measured.step_rows))
+        query = self._random(shape.kv_heads, shape.group, self._job.paths, shape.head_dim)
+        keys, values = (self._random(shape.kv_heads, rows, shape.head_dim) for _ in range(2))
+        mask = empty_mask(self._job.paths, rows, shape.dtype, shape.device).normal_()
+
+        def attend() -> None:
+            with attention_kernels(shape.device):
+                masked_attention(query, keys, values, mask, shape.head_dim**-0.5)
+
+        return attend
+
+    def _random(self, *sizes: int) -> torch.Tensor:
+        return torch.randn(sizes, device=self._model.device, dtype=self._model.dtype)
 
 
 def length_of(tokens: Sequence[int], stops: Collection[int]) -> int:

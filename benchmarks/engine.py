@@ -21,8 +21,7 @@ from typing import Any
 
 import torch
 from busy import busy
-from competitors import Competitor, ContinuousBatching, Engine, Generate, Job
-from lower_bounds import BarePass, Kernels
+from competitors import BarePass, Competitor, ContinuousBatching, Engine, Generate, Job, Kernels
 from published import Placement, command_line, markdown_table, mib, offer_device, publish, where
 from rich.console import Console
 from shapes import SHAPES, engine_model, plain_model

@@ -1,11 +1,10 @@
-"""What the benchmarks share: options, the line that says how the figures were measured, and output
-files.
+"""What the benchmarks share: options, the line that says how the figures were measured, tables, and
+output files. The alternatives of a benchmark take turns (eab.timing).
 """
 
 import argparse
 import json
 import re
-import statistics
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,11 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import torch
-import transformers
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]  # for app, scripts and raw_session
 
-from eab.models.machine import describe_machine
-from eab.timing import Clock
+import torch  # noqa: E402
+import transformers  # noqa: E402
+
+from eab.figures.timings import with_spread  # noqa: E402
+from eab.models.machine import describe_machine  # noqa: E402
+from eab.timing import Clock, Timing  # noqa: E402
 
 
 def command_line(description: str | None, quick: str) -> argparse.ArgumentParser:
@@ -89,6 +92,11 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> st
     return "\n".join([lines[0], "|---" * len(heads) + "|", *lines[1:]]) + "\n"
 
 
+def spread(timing: Timing, digits: int = 2, scale: float = 1.0) -> str:
+    """The median with its quartiles, both multiplied by `scale`."""
+    return with_spread(timing, lambda value: f"{scale * value:.{digits}f}")
+
+
 def mib(count: int | None) -> str:
     """A number of bytes in MiB, or a dash."""
     return "-" if count is None else f"{count / 2**20:.1f} MiB"
@@ -98,25 +106,15 @@ def ratio_lines(ratios: Mapping[str, float]) -> str:
     return "\n".join(f"{name}: {ratio:.2f}" for name, ratio in ratios.items()) + "\n"
 
 
-def ratio_table(heads: Sequence[str], pairs: dict[str, list[tuple[float, float]]]) -> str:
-    """A row for each list of time pairs (numerator, denominator): medians, median ratio, spread."""
-    rows = []
-    for name, times in pairs.items():
-        above, below = map(statistics.median, zip(*times, strict=True))
-        ratios = [numerator / denominator for numerator, denominator in times]
-        medians = (f"{value:.2f}" for value in (above, below, statistics.median(ratios)))
-        rows.append([name, *medians, f"{min(ratios):.2f} to {max(ratios):.2f}"])
-    return markdown_table([*heads, "ratio", "spread"], rows)
+def seconds_of(timings: Mapping[str, Timing]) -> dict[str, tuple[float, ...]]:
+    """The repeats of each timing, for a JSON file."""
+    return {name: timing.seconds for name, timing in timings.items()}
 
 
-def publish(
-    options: argparse.Namespace, origin: str, text: str, result: dict[str, Any], mark: str = ""
-) -> None:
-    """Print the tables, and write the files that the options name. `mark` names a section of
-    docs/benchmarks.md; given it, the text is printed between the marks of that section.
-    """
+def publish(options: argparse.Namespace, origin: str, text: str, result: dict[str, Any]) -> None:
+    """Print the tables, and write the files that the options name."""
     text = f"{origin}\n\n{text}"
-    print(f"<!-- benchmark: {mark} -->\n{text}<!-- /benchmark: {mark} -->" if mark else text)
+    print(text)
     if options.table:
         Path(options.table).write_text(text, encoding="utf-8")
     if options.json:

@@ -1,54 +1,68 @@
 """Serving many runs of one model: in turns, in static batches, with the scheduler (continuous
-batching), and with transformers' continuous batching.
+batching), with transformers' continuous batching; and what the prefix cache saves.
 
-    python benchmarks/serving.py --quick [--device cuda] [--dtype bfloat16] --json serving.json
+    python benchmarks/serving.py [--only batching|prefixes] [--quick] [--device cuda] [--dtype bfloat16]
 
-Every round measures all ways one after another, with the same requests. A ratio is the median, over
-rounds, of the seconds of one way over those of another in the same round; its spread is the
-smallest and the largest of these. "In turns" means one step of each run in turn, each in its own
-forward pass. A static batch takes new runs only when all of its runs have ended.
+All ways take turns, with the same requests. Figures are medians with quartiles (eab.timing); ratios are
+ratios of medians.
 
-transformers draws independent samples. Our engine therefore does the same for this comparison, with
-a model without stop tokens, the same prompts, and as many samples and tokens per prompt.
+batching: "in turns" means one step of each run in turn, each in its own forward pass. A static batch
+takes new runs only when all of its runs have ended. transformers draws independent samples. Our
+engine therefore does the same for this comparison, with a model without stop tokens, the same
+prompts, and as many samples and tokens per prompt.
+
+prefixes: prompts of 300 tokens, runs of 16 new tokens and at most 4 paths, each job with a new
+scheduler and an empty cache. "First tokens" is the time until 95% of the runs have one. "KV memory"
+is the most that the runs and the cache hold together after any pass.
 """
 
 import logging
-import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import torch
-from chat_prompts import OPENINGS
 from published import (
     Placement,
     clock_of,
     command_line,
+    markdown_table,
+    mib,
     offer_device,
     offer_processor_time,
     publish,
-    ratio_table,
+    spread,
     where,
 )
 from shapes import engine_model, plain_model
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
-from eab.config import BranchingConfig
+from eab.caches.prefixed_tree import prefix_cache
+from eab.config import BranchingConfig, PolicyName
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
-from eab.engine.scheduler import Scheduler
+from eab.engine.scheduler import MAX_RUNNING, Scheduler
 from eab.events import Pause, TokensAppended
+from eab.figures.timings import ratio_words
 from eab.models.base import LanguageModel
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
+from eab.timing import MIN_REPEATS, Clock, Timing, take_turns, timed
 
+OPENINGS: Final = (
+    "Once upon a time, there was a",
+    "The cat sat on the",
+    "One day, a girl named",
+    "He opened the box and",
+)
 STATIC_BATCH = 8  # runs
 MIXED_LENGTHS = (8, 16, 32, 256, 8, 24, 64, 16)  # tokens; a long one in each batch of eight
 SAMPLES = 8  # per request, with transformers and with our engine
-PROMPT_REPEATS = (1, 2, 4, 8, 16, 32)  # of an opening, for the prompts of many lengths
-
-
+PREFIX_TOKENS, STUDENTS = 300, 30
+THRESHOLDS: Final = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)
+SHORT: Final = BranchingConfig(max_new_tokens=16, max_paths=4)
 ServingMethod = Callable[[LanguageModel, Sequence[Request]], None]
-Clock = Callable[[], float]
 
 
 class Models:
@@ -78,24 +92,16 @@ class Models:
 
 
 def requests(
-    count: int, paths: int, new_tokens: Sequence[int], prompts: Sequence[str] = OPENINGS
+    count: int, paths: int, new_tokens: Sequence[int], policy: PolicyName = "fair"
 ) -> list[Request]:
     """`count` requests, each with its own seed. Prompts and lengths are cycled through."""
-    config = BranchingConfig(min_fork_weight=0.03, max_paths=paths)
+    config = BranchingConfig(policy=policy, min_fork_weight=0.03, max_paths=paths)
     return [
         Request(
-            prompts[seed % len(prompts)],
+            OPENINGS[seed % len(OPENINGS)],
             replace(config, seed=seed, max_new_tokens=new_tokens[seed % len(new_tokens)]),
         )
         for seed in range(count)
-    ]
-
-
-def independent(count: int, samples: int, new_tokens: int) -> list[Request]:
-    """The same as `requests`, with independent sampling."""
-    return [
-        replace(request, config=replace(request.config, policy="independent"))
-        for request in requests(count, samples, [new_tokens])
     ]
 
 
@@ -112,17 +118,11 @@ def in_static_batches(model: LanguageModel, asked: Sequence[Request]) -> None:
         continuous(model, asked[first : first + STATIC_BATCH])
 
 
-def continuous(model: LanguageModel, asked: Sequence[Request]) -> None:
+def continuous(
+    model: LanguageModel, asked: Sequence[Request], max_running: int = MAX_RUNNING
+) -> None:
     """Submit all requests together; at least as many run as in a static batch."""
-    _serve(Scheduler(model), asked)
-
-
-def continuous_eight(model: LanguageModel, asked: Sequence[Request]) -> None:
-    """The same as `continuous`, with at most as many running runs as a static batch holds."""
-    _serve(Scheduler(model, max_running=STATIC_BATCH), asked)
-
-
-def _serve(scheduler: Scheduler, asked: Sequence[Request]) -> None:
+    scheduler = Scheduler(model, max_running=max_running)
     for number, request in enumerate(asked):
         scheduler.submit(request, owner=str(number))
     while scheduler.busy:
@@ -130,8 +130,7 @@ def _serve(scheduler: Scheduler, asked: Sequence[Request]) -> None:
             handle.new_events()
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     slower: ServingMethod
     faster: ServingMethod
     requests: list[Request]
@@ -141,12 +140,13 @@ class Comparison:
 def comparisons(models: Models) -> dict[str, Comparison]:
     """The comparisons, by the name of their ratio."""
     small, large = models.embedded, models.endless["135m"]
-    mixed, sampled = requests(24, 2, MIXED_LENGTHS), independent(8, SAMPLES, 40)
+    eight = partial(continuous, max_running=STATIC_BATCH)  # as many as a static batch holds
+    mixed, sampled = requests(24, 2, MIXED_LENGTHS), requests(8, SAMPLES, [40], "independent")
     return {
         "turns_over_batched_8": Comparison(in_turns, continuous, requests(8, 16, [40]), small),
         "turns_over_batched_30": Comparison(in_turns, continuous, requests(30, 8, [40]), small),
         "turns_over_batched_135m": Comparison(in_turns, continuous, requests(8, 8, [12]), large),
-        "static_over_continuous": Comparison(in_static_batches, continuous_eight, mixed, small),
+        "static_over_continuous": Comparison(in_static_batches, eight, mixed, small),
         "transformers_over_ours": Comparison(
             models.by_transformers, continuous, sampled, models.endless["embedded"]
         ),
@@ -154,113 +154,115 @@ def comparisons(models: Models) -> dict[str, Comparison]:
     }
 
 
-def seconds(
-    way: ServingMethod, model: LanguageModel, asked: Sequence[Request], clock: Clock
-) -> float:
-    start = clock()
-    way(model, asked)
-    return clock() - start
+def measure_batching(models: Models, quick: bool, clock: Clock) -> tuple[str, dict[str, Any]]:
+    """Measure all ways of serving. Returns the text and the figures as data."""
+    rows, seconds, ratios = [], {}, {}
+    for name, pair in comparisons(models).items():
+        ways = {
+            "slower": timed(partial(pair.slower, pair.model, pair.requests), clock),
+            "faster": timed(partial(pair.faster, pair.model, pair.requests), clock),
+        }
+        slower, faster = take_turns(ways, MIN_REPEATS if quick else 15).values()
+        ratios[name] = slower.median / faster.median
+        rows.append([name, spread(slower), spread(faster), ratio_words(slower, faster)])
+        seconds[name] = [slower.seconds, faster.seconds]
+    text = markdown_table(["", "seconds", "against seconds", "ratio"], rows)
+    return text, {"seconds": seconds, "ratios": ratios}
 
 
-def prompts_of_many_lengths() -> list[str]:
-    """Prompts from a few tokens to a few hundred."""
-    return [f"{OPENINGS[0]} " * repeats for repeats in PROMPT_REPEATS]
+@dataclass
+class Job:
+    """Requests that are submitted together, with and without a prefix cache."""
+
+    model: LanguageModel
+    requests: Sequence[Request]
+    clock: Clock
+    first_tokens: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
+    most_bytes: dict[bool, int] = field(default_factory=dict)
+
+    def serve(self, reuse: bool) -> float:
+        """Serve all requests, and return the seconds."""
+        prefixes = prefix_cache(self.model.kv_shape) if reuse else None
+        scheduler = Scheduler(self.model, prefixes=prefixes)
+        start, waits, most = self.clock(), list[float](), 0
+        waiting = {scheduler.submit(one, owner=str(n)) for n, one in enumerate(self.requests)}
+        while scheduler.busy:
+            for handle in scheduler.step():
+                new = handle.new_events()
+                if handle in waiting and any(isinstance(one, TokensAppended) for one in new):
+                    waiting.discard(handle)
+                    waits.append(self.clock() - start)
+            most = max(most, scheduler.kv_held + scheduler.prefix_bytes)
+        self.first_tokens[reuse].append(waits[int(0.95 * len(waits))])
+        self.most_bytes[reuse] = most
+        return self.clock() - start
 
 
-def prefill_seconds(model: LanguageModel, clock: Clock) -> float:
-    """The time to the first token of a run that has the longest prompt and is served alone."""
-    longest = requests(1, 8, [1], prompts_of_many_lengths()[-1:])
-    return statistics.median(seconds(continuous, model, longest, clock) for _ in range(5))
+def prefixed(
+    count: int, alike: bool, thresholds: Sequence[float] = (SHORT.entropy_threshold,)
+) -> list[Request]:
+    """`count` seeds for each threshold, all with the same prompt or with one prompt per seed."""
+
+    def prompt(seed: int) -> tuple[int, ...]:
+        random = torch.Generator().manual_seed(0 if alike else seed)
+        return tuple(torch.randint(10, 400, (PREFIX_TOKENS,), generator=random).tolist())
+
+    return [
+        Request("", replace(SHORT, seed=seed, entropy_threshold=one), token_ids=prompt(seed))
+        for seed in range(count)
+        for one in thresholds
+    ]
 
 
-def first_tokens(model: LanguageModel, clock: Clock) -> list[float]:
-    """Submit thirty runs together. Returns the seconds to the first token of each run, sorted."""
-    asked = requests(30, 8, [40], prompts_of_many_lengths())
-    scheduler, start = Scheduler(model), clock()
-    waiting = [scheduler.submit(request, owner=str(number)) for number, request in enumerate(asked)]
-    found: list[float] = []
-    while waiting:
-        scheduler.step()
-        for handle in waiting[:]:
-            if any(isinstance(event, TokensAppended) for event in handle.new_events()):
-                waiting.remove(handle)
-                found.append(clock() - start)
-    scheduler.close()
-    return found
-
-
-def measure(models: Models, rounds: int, clock: Clock) -> dict[str, list[tuple[float, float]]]:
-    """The seconds of both ways for each ratio, from interleaved rounds."""
-    compared = comparisons(models)
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in compared}
-    for pair in compared.values():  # the first passes of a process are slow
-        for way in (pair.slower, pair.faster):
-            short = [
-                replace(asked, config=replace(asked.config, max_new_tokens=4))
-                for asked in pair.requests[:2]
-            ]
-            way(pair.model, short)
-    for _ in range(rounds):
-        for name, pair in compared.items():
-            slow = seconds(pair.slower, pair.model, pair.requests, clock)
-            times[name].append((slow, seconds(pair.faster, pair.model, pair.requests, clock)))
-    return times
-
-
-def measure_first_tokens(model: LanguageModel, rounds: int, clock: Clock) -> dict[str, list[float]]:
-    """For each round, the seconds of the longest prompt's prefill alone, and the seconds until half
-    and 95% of thirty runs that start together have their first token.
-    """
-    found: dict[str, list[float]] = {"prefill": [], "p50": [], "p95": []}
-    for _ in range(rounds):
-        found["prefill"].append(prefill_seconds(model, clock))
-        waits = first_tokens(model, clock)
-        found["p50"].append(statistics.median(waits))
-        found["p95"].append(waits[int(0.95 * len(waits))])
-    return found
-
-
-def words(first: dict[str, list[float]]) -> str:
-    """The times to the first token as text, in multiples of the prefill in the same round."""
-    turns = {
-        name: [time / prefill for time, prefill in zip(first[name], first["prefill"], strict=True)]
-        for name in ("p50", "p95")
+def measure_prefixes(models: Models, quick: bool, clock: Clock) -> tuple[str, dict[str, Any]]:
+    """Measure the jobs without and with the prefix cache. Returns the text and the figures."""
+    small, large = models.embedded, models.endless["135m"]
+    same = prefixed(STUDENTS, alike=True)
+    jobs = {
+        "30 runs of one prompt": Job(small, same, clock),
+        "30 runs of one prompt, SmolLM2-135M shape": Job(large, same, clock),
+        "sweep, 8 thresholds x 4 seeds": Job(small, prefixed(4, True, THRESHOLDS), clock),
+        "one run alone": Job(small, prefixed(1, alike=True), clock),
+        "30 runs of 30 prompts": Job(small, prefixed(STUDENTS, alike=False), clock),
     }
-    p50, p95 = (
-        f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
-        for values in turns.values()
-    )
-    return (
-        f"\nThirty runs at once, with prompts of many lengths: half have their first token after "
-        f"{p50} times the longest prompt's prefill alone, 95% after {p95} times. That prefill "
-        f"takes {1000 * statistics.median(first['prefill']):.0f} ms.\n"
-    )
+    rows, seconds, ratios = [], {}, {}
+    for name, job in jobs.items():
+        rounds = 3 if job.model is large else MIN_REPEATS if quick else 15
+        ways = {way: partial(job.serve, way == "with") for way in ("without", "with")}
+        timings = take_turns(ways, rounds)
+        first = [Timing(tuple(times[1:])) for times in job.first_tokens.values()]
+        ratios[f"without over with: {name}"] = ratio = (
+            timings["without"].median / timings["with"].median
+        )
+        cells = [*map(spread, timings.values()), f"{ratio:.2f}", *map(spread, first)]
+        rows.append([name, *cells, *(mib(job.most_bytes[reuse]) for reuse in (False, True))])
+        seconds[name] = [timing.seconds for timing in timings.values()]
+    heads = ["", "seconds without", "with", "ratio", "first tokens without", "with"]
+    text = markdown_table([*heads, "KV memory without", "with"], rows)
+    return text, {"prefix_seconds": seconds, "ratios": ratios}
+
+
+PARTS: Final = {"batching": measure_batching, "prefixes": measure_prefixes}
 
 
 def main() -> None:
-    parser = command_line(__doc__, quick="three rounds instead of nine")
+    parser = command_line(__doc__, quick="fewer rounds")
     offer_device(parser)
     offer_processor_time(parser)
+    parser.add_argument("--only", choices=PARTS, help="run only this part")
     options = parser.parse_args()
     clock = clock_of(parser, options)
     torch.set_num_threads(options.threads)
     logging.getLogger("transformers").setLevel(logging.ERROR)
-    rounds = 3 if options.quick else 9
     placement = Placement.of(options)
-    models = Models(placement)
-    found = measure(models, rounds, clock)
-    first = measure_first_tokens(models.embedded, rounds, clock)
-    ratios = {
-        name: statistics.median(slow / fast for slow, fast in pairs)
-        for name, pairs in found.items()
-    }
-    result = {"seconds": found, "first_token_seconds": first, "ratios": ratios}
-    publish(
-        options,
-        where(str(placement), placement.device),
-        ratio_table(["", "seconds", "against seconds"], found) + words(first),
-        result,
-    )
+    models, texts = Models(placement), []
+    result: dict[str, Any] = {"ratios": {}}
+    for name, part in PARTS.items():
+        if options.only in (None, name):
+            text, found = part(models, options.quick, clock)
+            texts.append(text)
+            result |= found | {"ratios": result["ratios"] | found["ratios"]}
+    publish(options, where(str(placement), placement.device), "\n".join(texts), result)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
-from published import Placement, command_line, markdown_table, offer_device, publish, where
+from published import (
+    Placement,
+    command_line,
+    markdown_table,
+    offer_device,
+    publish,
+    ratio_lines,
+    seconds_of,
+    where,
+)
 from rich.console import Console
 from shapes import engine_model, plain_model, same_weights
 from transformers import AutoModelForCausalLM, PreTrainedModel
@@ -60,7 +69,6 @@ class Job:
     prompt: str
     config: BranchingConfig  # without speculation
     repeats: int  # more for short jobs
-    repetitive: bool = False  # whether the text repeats itself
     timings: dict[str, Timing] = field(default_factory=dict)  # for each competitor
     # the latest run of each competitor that uses this engine
     runs: dict[str, RunState] = field(default_factory=dict)
@@ -77,13 +85,12 @@ class Job:
                     label, replace(self.config, drafter=drafter, draft_length=length)
                 )
         if self.config.max_paths == 1:
-            found["transformers, plain"] = self._transformers()
-            found["transformers, assistant_model"] = self._transformers(
-                assistant_model=self.models.plain_draft
-            )
-            found["transformers, prompt_lookup"] = self._transformers(
-                prompt_lookup_num_tokens=FIXED
-            )
+            others: dict[str, dict[str, Any]] = {
+                "transformers, plain": {},
+                "transformers, assistant_model": {"assistant_model": self.models.plain_draft},
+                "transformers, prompt_lookup": {"prompt_lookup_num_tokens": FIXED},
+            }
+            found |= {name: self._transformers(**options) for name, options in others.items()}
         return found
 
     def _engine(self, label: str, config: BranchingConfig) -> Callable[[], None]:
@@ -122,10 +129,6 @@ class Job:
         run = self.runs[PLAIN]
         return max(len(list(run.tokens(leaf.id))) for leaf in run.leaves())
 
-    def ratio(self, label: str) -> float:
-        """The seconds of plain decoding over those of this competitor."""
-        return self.timings[PLAIN].median / self.timings[label].median
-
 
 def embedded(placement: Placement) -> Models:
     """The model and the draft model that come with the project."""
@@ -163,7 +166,7 @@ def jobs(quick: bool, placement: Placement) -> list[Job]:
     found = [
         Job("story, embedded, 1 path", small, story, one, many),
         Job("facts, embedded, 1 path", small, facts, one, many),
-        Job("repetitive, 135m, 1 path", large, story, greedy, few, repetitive=True),
+        Job("repetitive, 135m, 1 path", large, story, greedy, few),
     ]
     if not quick:
         found += [
@@ -206,19 +209,12 @@ def _counts(run: RunState | None) -> list[str]:
 
 
 def ratios_of(measured: list[Job]) -> dict[str, float]:
-    adaptive = [
-        job.ratio(label) for job in measured for label in job.timings if label.endswith("adaptive")
-    ]
-    repetitive = next(job for job in measured if job.repetitive)
-    story = measured[0]
-    ours = min(
-        timing.median for label, timing in story.timings.items() if label.startswith("model")
-    )
-    assisted = story.timings["transformers, assistant_model"]
+    """Of each job, the seconds of plain decoding over those of each other way."""
     return {
-        "plain_over_lookup_repetitive": repetitive.ratio("prompt-lookup, adaptive"),
-        "plain_over_adaptive_worst": min(adaptive),
-        "assisted_over_ours": assisted.median / ours,
+        f"{job.name}: plain over {label}": job.timings[PLAIN].median / timing.median
+        for job in measured
+        for label, timing in job.timings.items()
+        if label != PLAIN
     }
 
 
@@ -232,12 +228,8 @@ def main() -> None:
     for job in measured:
         measure(job)
     ratios = ratios_of(measured)
-    text = "\n".join(map(table, measured))
-    text += "\n" + ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items()) + "\n"
-    seconds = {
-        job.name: {label: timing.seconds for label, timing in job.timings.items()}
-        for job in measured
-    }
+    text = "\n".join([*map(table, measured), ratio_lines(ratios)])
+    seconds = {job.name: seconds_of(job.timings) for job in measured}
     origin = where(str(placement), placement.device)
     publish(options, origin, text, {"seconds": seconds, "ratios": ratios})
 

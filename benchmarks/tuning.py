@@ -1,72 +1,81 @@
-"""Sweeps: trees against independent texts with equal numbers of tokens, the cells that need no run,
-and a second Ray worker.
+"""Trees against independent texts: with equal numbers of tokens, whose distribution of answers is
+closer to the known one, and whose estimate of the entropy over answers?
 
-    python benchmarks/tuning.py --quick --json tuning.json
+    python benchmarks/tuning.py [--only errors|entropies] [--quick] [--json FILE] [--table FILE]
 
-The first two ratios count tokens and cells, so they do not depend on how busy the machine is.
+errors: the root mean square error of the answer distribution over prompts and seeds, for prompts with
+a known true distribution. Independent texts get at least as many tokens as the trees: for each prompt,
+the smallest number of texts that needs as many tokens on average. A prompt is won or lost if the mean
+difference of the squared errors, over seeds, exceeds two standard errors. Both sides use the same seeds.
 
-`independent_error_over_fair`: the root mean square error of the answer distribution over prompts
-and seeds, for prompts with a known true distribution. Independent texts get at least as many tokens
-as the trees: for each prompt, the smallest number of texts that needs as many tokens on average. A
-prompt is won or lost if the mean difference of the squared errors, over seeds, exceeds two standard
-errors. Both sides use the same seeds.
-
-`cells_resimulated_share`: for a grid of thresholds, branch factors, path limits and policies.
-
-`ray_two_workers_over_one`: the throughput of the same sweep with two workers over one, if Ray is
-installed. The workers share this machine; a single worker has all of its CPUs.
+entropies: the prompts with 2 to 8 outcomes are those of `assets/questions/embedded.jsonl`; their odds
+are those of the training text, and the answer is the first sentence. There, independent texts take
+together about as many tokens as the trees. With 50 outcomes, the answer is one token out of the 50 most
+likely ones after the beginning of a story; with 49, two tokens out of the 7 most likely ones each. Their
+exact entropy is found by drawing all texts without replacement, and there are as many independent texts
+as the tree has paths at most, which are more tokens than the tree takes. "seen only" is the entropy of
+the weights of the answers in the tree, without what is known at forks. Brackets contain 95% of the
+bootstrap resamples of the runs.
 """
 
-import importlib.util
 import math
 import statistics
-import time
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
+from typing import Any, Final
 
+import numpy as np
 import torch
 from published import command_line, markdown_table, publish, where
 
+from eab.analysis.answer_parts import SENTENCE, TEXT, Part
+from eab.analysis.answers import entropy, group_answers
+from eab.analysis.same_answer import RULES
+from eab.analysis.uncertainty import Uncertainty, uncertainty
 from eab.config import BranchingConfig
+from eab.engine.loop import event_stream
+from eab.engine.request import Request
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.measure import Measurement
-from eab.labs.tuning.prompt_sets import TuningPrompt, bundled_prompts
-from eab.labs.tuning.sweeping import sweep, sweep_with
+from eab.labs.tuning.prompt_sets import QUESTIONS, TuningPrompt, bundled_prompts, read_questions
+from eab.labs.tuning.scores import bootstrap
+from eab.labs.tuning.sweeping import sweep
 from eab.models.base import LanguageModel
 from eab.models.loading import load_model
-from eab.timing import Timing
+from eab.run import RunState, fold
 
-TREE = BranchingConfig(entropy_threshold=0.65, branch_factor=3, max_paths=20, max_new_tokens=10)
-PILOT_TEXTS = 8  # to estimate how many tokens a text takes
-STANDARD_ERRORS = 2
-LOAD = partial(load_model, "embedded", "cpu", "float32")
-EXAMPLE = {
-    "entropy_threshold": [0.3, 0.65, 1.2],
-    "branch_factor": [2, 3],
-    "max_paths": [8, 20],
-    "policy": ["fair", "independent"],
+TREE: Final = BranchingConfig(
+    entropy_threshold=0.65, branch_factor=3, max_paths=20, max_new_tokens=10
+)
+PILOT_TEXTS: Final = 8  # to estimate how many tokens a text takes
+STANDARD_ERRORS: Final = 2
+ENTROPY_TREE: Final = BranchingConfig(
+    entropy_threshold=0.5, min_fork_weight=0.03, max_paths=12, max_new_tokens=8
+)
+CONTRIVED: Final = {  # answers of one or two tokens, by their number of outcomes
+    "50, one token": replace(ENTROPY_TREE, top_k=50, max_new_tokens=1),
+    "49, two tokens": replace(ENTROPY_TREE, top_k=7, max_new_tokens=2),
 }
+STORIES: Final = (
+    "Once upon a time there was a boy named",
+    "One day, a little girl found a",
+    "Mom made a big",
+    "The dog saw a",
+    "In the forest there lived a",
+    "They went to the",
+)
 
 
 def cells_of(
-    model: LanguageModel, prompts: Sequence[TuningPrompt], grid: Grid
+    model: LanguageModel, prompts: Sequence[TuningPrompt], config: BranchingConfig, seeds: range
 ) -> dict[str, list[Cell]]:
     """The cells of each prompt, by its id, in the order of their seeds."""
     found: defaultdict[str, list[Cell]] = defaultdict(list)
-    for step in sweep(model, prompts, grid):
+    for step in sweep(model, prompts, Grid(base=config, seeds=seeds)):
         for cell in step.cells:
             found[cell.prompt_id].append(cell)
     return {name: sorted(cells, key=lambda cell: cell.seed) for name, cells in found.items()}
-
-
-def independent(model: LanguageModel, prompt: TuningPrompt, texts: int, seeds: range) -> list[Cell]:
-    """The cells for `texts` independent texts."""
-    config = BranchingConfig(
-        policy="independent", max_paths=texts, max_new_tokens=TREE.max_new_tokens
-    )
-    return cells_of(model, [prompt], Grid(base=config, seeds=seeds))[prompt.id]
 
 
 def tokens_of(cells: Sequence[Cell]) -> float:
@@ -77,13 +86,18 @@ def at_equal_tokens(
     model: LanguageModel, prompt: TuningPrompt, tokens: float, seeds: range
 ) -> list[Cell]:
     """The cells for the fewest independent texts that take at least `tokens` tokens on average."""
-    one, pilot = (independent(model, prompt, texts, seeds) for texts in (1, PILOT_TEXTS))
+
+    def independent(texts: int) -> list[Cell]:
+        config = replace(TREE, policy="independent", max_paths=texts)
+        return cells_of(model, [prompt], config, seeds)[prompt.id]
+
+    one, pilot = independent(1), independent(PILOT_TEXTS)
     per_text = (tokens_of(pilot) - tokens_of(one)) / (PILOT_TEXTS - 1)
     texts = 1 + max(0, math.ceil((tokens - tokens_of(one)) / per_text)) if per_text else 1
-    cells = independent(model, prompt, texts, seeds)
+    cells = independent(texts)
     while tokens_of(cells) < tokens and per_text:
         texts += 1
-        cells = independent(model, prompt, texts, seeds)
+        cells = independent(texts)
     return cells
 
 
@@ -102,95 +116,128 @@ def verdict(trees: Sequence[float], texts: Sequence[float]) -> str:
     return "trees win" if mean > 0 else "trees lose"
 
 
-def compare_errors(
-    model: LanguageModel, prompts: Sequence[TuningPrompt], seeds: range
-) -> tuple[float, str, dict[str, object]]:
-    """The ratio of the errors, a table with a row for each prompt, and the figures in the table."""
-    trees = cells_of(model, prompts, Grid(base=TREE, seeds=seeds))
-    texts = {
-        prompt.id: at_equal_tokens(model, prompt, tokens_of(trees[prompt.id]), seeds)
-        for prompt in prompts
-    }
-    heads = ["prompt", "tokens", "texts", "their tokens", "error of trees", "of texts", ""]
-    rows = []
-    figures: dict[str, object] = {}
-    verdicts: list[str] = []
+def measure_errors(model: LanguageModel, quick: bool) -> tuple[str, dict[str, Any]]:
+    """A row for each prompt, the ratio of the errors, and the figures."""
+    every, seeds = 6 if quick else 1, range(8 if quick else 32)
+    prompts = [*bundled_prompts("chances")[::every], *bundled_prompts("bags")[:: 8 * every]]
+    trees = cells_of(model, prompts, TREE, seeds)
+    rows, figures, all_squares = [], {}, ([], [])  # type: ignore[var-annotated]
     for prompt in prompts:
-        ours, theirs = (squares(cells[prompt.id]) for cells in (trees, texts))
-        errors = [math.sqrt(statistics.mean(values)) for values in (ours, theirs)]
-        verdicts.append(verdict(ours, theirs))
-        count, theirs_tokens = texts[prompt.id][0].config.max_paths, tokens_of(texts[prompt.id])
-        cells = (f"{tokens_of(trees[prompt.id]):.1f}", count, f"{theirs_tokens:.1f}")
-        both = (f"{error:.3f}" for error in errors)
-        rows.append([repr(prompt.question.prompt.strip()), *cells, *both, verdicts[-1]])
-        figures[prompt.id] = {"trees": errors[0], "independent": errors[1], "verdict": verdicts[-1]}
-    ours, theirs = (
-        [value for cells in every.values() for value in squares(cells)] for every in (trees, texts)
+        ours = trees[prompt.id]
+        texts = at_equal_tokens(model, prompt, tokens_of(ours), seeds)
+        both = squares(ours), squares(texts)
+        for side, values in zip(all_squares, both, strict=True):
+            side.extend(values)
+        errors = [math.sqrt(statistics.mean(values)) for values in both]
+        cells = [f"{tokens_of(ours):.1f}", texts[0].config.max_paths, f"{tokens_of(texts):.1f}"]
+        cells += [f"{error:.3f}" for error in errors]
+        rows.append([repr(prompt.question.prompt.strip()), *cells, verdict(*both)])
+        figures[prompt.id] = {"trees": errors[0], "independent": errors[1], "verdict": rows[-1][-1]}
+    ratio = math.sqrt(statistics.mean(all_squares[1]) / statistics.mean(all_squares[0]))
+    heads = ["prompt", "tokens", "texts", "their tokens", "error of trees", "of texts", ""]
+    words = [row[-1] for row in rows]
+    counts = ", ".join(f"{word}: {words.count(word)}" for word in dict.fromkeys(words))
+    text = f"{markdown_table(heads, rows)}\n{counts} ({len(seeds)} seeds). All: {ratio:.2f}.\n"
+    return text, {"errors": figures, "ratios": {"independent_error_over_fair": ratio}}
+
+
+def run(model: LanguageModel, prompt: str, config: BranchingConfig) -> RunState:
+    return fold(event_stream(model, Request(prompt, config)))
+
+
+def scored(ran: RunState, part: Part) -> tuple[Uncertainty, float]:
+    """The scores of a run, and the entropy of the weights of the answers that it saw."""
+    answers = group_answers(ran, part, RULES["content" if part == SENTENCE else "exact"])
+    return uncertainty(ran, answers), entropy([answer.weight for answer in answers.ranked])
+
+
+def texts_for(trees: Sequence[RunState]) -> int:
+    """How many independent texts are expected to take as many tokens as these trees."""
+    tokens = sum(tree.tokens_needed - len(tree.started.prompt_tokens) for tree in trees)
+    # The last token of a text never goes through the model
+    each = math.fsum(
+        sample.weight * (len(sample.token_ids) - 1) for tree in trees for sample in tree.samples
     )
-    ratio = math.sqrt(statistics.mean(theirs) / statistics.mean(ours))
-    words = f"\nOf {len(prompts)} prompts, trees win {verdicts.count('trees win')} and lose "
-    words += f"{verdicts.count('trees lose')}; no difference was measured at "
-    words += f"{verdicts.count('no difference')} ({len(seeds)} seeds). All together: {ratio:.2f}.\n"
-    return ratio, markdown_table(heads, rows) + words, figures
+    return max(1, round(tokens / each))
 
 
-def resimulated_share(
-    model: LanguageModel, prompts: Sequence[TuningPrompt], seeds: range
-) -> tuple[float, int]:
-    """The share of cells in the example grid that needed no run, and the number of cells."""
-    grid = Grid(EXAMPLE, BranchingConfig(max_new_tokens=16), seeds)
-    *_, last = sweep(model, prompts, grid)
-    return last.resimulated / last.done, last.done
+def entropy_row(
+    model: LanguageModel,
+    outcomes: str,
+    truth: dict[str, float],
+    config: BranchingConfig,
+    seeds: int,
+) -> list[str]:
+    """Estimates minus the truth, in nats, over these prompts with their entropies and all seeds."""
+    part, errors = SENTENCE if config.top_k == 0 else TEXT, []
+    counts = []
+    for seed in range(seeds):
+        # A new seed for each prompt, or the same random numbers would decide all of them
+        asked = {prompt: 1000 * seed + number for number, prompt in enumerate(truth)}
+        trees = [run(model, prompt, replace(config, seed=own)) for prompt, own in asked.items()]
+        counts.append(texts_for(trees) if config.top_k == 0 else config.max_paths)
+        alone = replace(config, policy="independent", max_paths=counts[-1])
+        for (prompt, own), tree in zip(asked.items(), trees, strict=True):
+            scores, seen = scored(tree, part)
+            others, _ = scored(run(model, prompt, replace(alone, seed=own)), part)
+            # An entropy that was not measured is left out of the means
+            found = (scores.semantic, seen, others.semantic)
+            errors.append([math.nan if one is None else one - truth[prompt] for one in found])
+    tree, seen_only, texts = np.array(errors).T
+    gain = np.abs(tree) - np.abs(texts)
+    columns = (tree, np.abs(tree), np.abs(seen_only), texts, np.abs(texts), gain)
+    means = [bootstrap(np.mean, column) for column in columns]
+    cells = [f"{mean.value:.3f} [{mean.low:.3f}, {mean.high:.3f}]" for mean in means]
+    true = statistics.fmean(truth.values())
+    return [outcomes, f"{len(truth)} x {seeds}", f"{true:.2f}", f"{np.mean(counts):.0f}", *cells]
 
 
-def ray_seconds(
-    workers: int, prompts: Sequence[TuningPrompt], seeds: range, repeats: int
-) -> list[float]:
-    """Seconds of each sweep except the first, without the start of the workers."""
-    from eab.labs.tuning.ray_actors import RayActors
-
-    grid, found = Grid(EXAMPLE, BranchingConfig(max_new_tokens=16), seeds), []
-    with RayActors(LOAD, Measurement(), workers=workers) as actors:
-        for _ in range(repeats + 1):
-            start = time.perf_counter()
-            for _ in sweep_with(actors, prompts, grid, None, Measurement()):
-                pass
-            found.append(time.perf_counter() - start)
-    return found[1:]
+def exact_entropy(model: LanguageModel, prompt: str, config: BranchingConfig) -> float:
+    """The entropy over all texts that are possible, each drawn once without replacement."""
+    all_texts = replace(config, policy="stochastic-beam", max_paths=50)
+    scores, _ = scored(run(model, prompt, all_texts), TEXT)
+    assert scores.rao_blackwellised is not None
+    assert scores.explored > 0.999, f"{scores.explored} of {prompt}"
+    return scores.rao_blackwellised
 
 
-def measure_ray(
-    prompts: Sequence[TuningPrompt], seeds: range, rounds: int
-) -> tuple[dict[str, float], str, dict[str, list[float]]]:
-    """The ratio, a sentence and the seconds; without Ray, no figures."""
-    if importlib.util.find_spec("ray") is None:
-        return {}, "\nRay is not installed, so it was not measured.\n", {}
-    seconds: dict[str, list[float]] = {"one": [], "two": []}
-    for _ in range(rounds):
-        for workers, name in enumerate(seconds, start=1):
-            seconds[name] += ray_seconds(workers, prompts, seeds, 2)
-    one, two = (Timing(tuple(seconds[name])) for name in ("one", "two"))
-    words = (
-        f"\nRay: one worker {one.median:.1f} s ({one.low:.1f} to {one.high:.1f}), two workers "
-        f"{two.median:.1f} s ({two.low:.1f} to {two.high:.1f}).\n"
-    )
-    return {"ray_two_workers_over_one": one.median / two.median}, words, seconds
+def measure_entropies(model: LanguageModel, quick: bool) -> tuple[str, dict[str, Any]]:
+    """A row for each number of outcomes."""
+
+    def known(*sizes: int) -> dict[str, float]:
+        questions = read_questions(str(QUESTIONS))
+        return {one.prompt: one.entropy for one in questions if len(one.distribution) in sizes}
+
+    many = 2 if quick else 20
+    two = dict(list(known(2).items())[:: 4 if quick else 1])
+    rows = [entropy_row(model, "2", two, ENTROPY_TREE, 1 if quick else 2)]
+    for outcomes, truth in {"3": known(3), "6": known(6), "4, 5 and 8": known(4, 5, 8)}.items():
+        rows.append(entropy_row(model, outcomes, truth, ENTROPY_TREE, many))
+    for outcomes, config in CONTRIVED.items():
+        truth = {prompt: exact_entropy(model, prompt, config) for prompt in STORIES}
+        rows.append(entropy_row(model, outcomes, truth, config, many))
+    heads = ["outcomes", "prompts x seeds", "entropy", "texts", "tree: bias", "tree: error"]
+    heads += ["tree, seen only: error", "independent: bias", "independent: error", "difference"]
+    return markdown_table(heads, rows), {"entropies": rows}
+
+
+PARTS: Final = {"errors": measure_errors, "entropies": measure_entropies}
 
 
 def main() -> None:
-    parser = command_line(__doc__, quick="every sixth prompt, 8 seeds instead of 32, one round")
+    parser = command_line(__doc__, quick="fewer prompts and seeds")
+    parser.add_argument("--only", choices=PARTS, help="run only this part")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    model, every = LOAD(), 6 if options.quick else 1
-    known = [*bundled_prompts("chances")[::every], *bundled_prompts("bags")[:: 8 * every]]
-    error, table, figures = compare_errors(model, known, range(8 if options.quick else 32))
-    mixed = [*bundled_prompts("chances")[:: 2 * every], *bundled_prompts("stories")[::every]]
-    share, cells = resimulated_share(model, mixed, range(2))
-    ray, ray_words, seconds = measure_ray(mixed, range(2), 1 if options.quick else 3)
-    ratios = {"independent_error_over_fair": error, "cells_resimulated_share": share} | ray
-    words = f"\nOf {cells} cells of the example, {share:.0%} needed no run.\n"
-    result = {"errors": figures, "ray_seconds": seconds, "ratios": ratios}
-    publish(options, where("float32 on cpu"), table + words + ray_words, result)
+    model = load_model("embedded", "cpu", "float32")
+    texts: list[str] = []
+    result: dict[str, Any] = {}
+    for name, part in PARTS.items():
+        if options.only in (None, name):
+            text, found = part(model, options.quick)
+            texts.append(text)
+            result |= found
+    publish(options, where("float32 on cpu"), "\n".join(texts), result)
 
 
 if __name__ == "__main__":

@@ -49,26 +49,6 @@ class Outcome:
     result: dict[str, Any] = field(default_factory=dict)  # its figures
 
 
-@dataclass(frozen=True)
-class Target:
-    """A target ratio that this project wants to reach on a GPU."""
-
-    part: str
-    ratio: str
-    least: float | None = None
-    most: float | None = None
-
-    def verdict(self, ratio: float) -> str:
-        """Whether the ratio reaches the target, as text."""
-        if self.least is not None and ratio < self.least:
-            return f"missed (at least {self.least:g})"
-        if self.most is not None and ratio > self.most:
-            return f"missed (at most {self.most:g})"
-        return (
-            f"reached (at {'least' if self.most is None else 'most'} {self.least or self.most:g})"
-        )
-
-
 def _benchmark(name: str, *options: str) -> tuple[str, ...]:
     return (f"benchmarks/{name}.py", "--device", "{device}", "--dtype", "{dtype}", *options)
 
@@ -90,19 +70,8 @@ PARTS: Final[Mapping[str, Part]] = {
     "bmc": Part("What do spare rows save?", _benchmark("bmc")),
     "speculative": Part("What does speculative decoding save?", _benchmark("speculative")),
     "serving": Part("What does continuous batching save?", _benchmark("serving")),
-    "quantization": Part(
-        "What do fewer bits cost and save?", _benchmark("quantization", "--only", "speed")
-    ),
+    "quantization": Part("What do fewer bits cost and save?", _benchmark("quantization")),
 }
-TARGETS: Final = (
-    *(Target(part, "batched_over_tree", least=2) for part in ("engine-135m", "engine-0.5b")),
-    *(
-        Target(part, "continuous_batching_over_tree", least=1)
-        for part in ("engine-135m", "engine-0.5b")
-    ),
-    Target("engine-8b", "step_over_reading_weights", most=1.15),
-    Target("engine-8b", "batched_kv_over_tree_kv", least=5),
-)
 
 
 def run_part(part: Part, options: argparse.Namespace) -> Outcome:
@@ -226,23 +195,9 @@ def markdown(machine: Mapping[str, str], outcomes: Mapping[str, Outcome]) -> str
         f"| {name} | {PARTS[name].question} | {outcome.status} | {outcome.seconds / 60:.1f} |"
         for name, outcome in outcomes.items()
     ]
-    if not machine["rounds"].startswith("few") and (reached := target_rows(outcomes)):
-        lines += ["", "| part | ratio | found | target |", "|---|---|---|---|", *reached]
     for name, outcome in outcomes.items():
         lines += ["", f"## {name}", "", f"`{outcome.command}`", "", outcome.words.rstrip()]
     return "\n".join(lines) + "\n"
-
-
-def target_rows(outcomes: Mapping[str, Outcome]) -> list[str]:
-    rows = [
-        (target, outcomes[target.part].result["ratios"][target.ratio])
-        for target in TARGETS
-        if target.part in outcomes and "ratios" in outcomes[target.part].result
-    ]
-    return [
-        f"| {target.part} | {target.ratio} | {ratio:.2f} | {target.verdict(ratio)} |"
-        for target, ratio in rows
-    ]
 
 
 def earlier(file: Path, machine: Mapping[str, str]) -> dict[str, Outcome]:

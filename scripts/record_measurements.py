@@ -1,4 +1,4 @@
-"""Records the measurements bundled for Memory, Speculative, Batching, BMC and Quantization.
+"""Records the measurements bundled for Memory, Speculative, Batching, BMC, Quantization and Tune.
 
     python scripts/record_measurements.py [NAME ...] [--repeats N]
 
@@ -39,6 +39,11 @@ from eab.labs.bmc.results import EXPERIMENTS, Experiment
 from eab.labs.quantization import pictures as weight_formats
 from eab.labs.quantization import results as format_results
 from eab.labs.quantization.measure import measure_formats
+from eab.labs.tuning import default_sweep
+from eab.labs.tuning import report as tuning
+from eab.labs.tuning.live_sweep import report_sweep
+from eab.labs.tuning.report import TuningReport
+from eab.labs.tuning.sentences import saving_sentence
 from eab.labs.variants import cache_pictures as caches
 from eab.labs.variants import draft_speed_pictures as speculation_speed
 from eab.labs.variants import times as variant_times
@@ -59,21 +64,18 @@ from eab.models.sources import EMBEDDED, EMBEDDED_DRAFT
 from eab.weight_formats import AS_LOADED
 from scripts import claims
 from scripts.claims import Claim, objections
-from scripts.record_runs import BALL, COMMON
 
 REPEATS: Final = 9
 KV_ROWS: Final = 1024  # written by a BMC experiment
 STORY: Final = "Once upon a time, there was a little girl named Lily. She"
 CACHE_CONFIG: Final = BranchingConfig(
-    **COMMON
-    | {
-        "r": 16,
-        "temperature": 0.8,
-        "entropy_threshold": 1.2,
-        "max_new_tokens": 64,
-        "min_fork_weight": 0.03,
-        "max_paths": 16,
-    }
+    r=16,
+    kv_limit_mib=1024,
+    temperature=0.8,
+    entropy_threshold=1.2,
+    max_new_tokens=64,
+    min_fork_weight=0.03,
+    max_paths=16,
 )
 TEXT_CONFIG: Final = BranchingConfig(
     max_paths=1, entropy_threshold=20.0, max_new_tokens=120, seed=4
@@ -98,6 +100,10 @@ class Measured(NamedTuple):
 
 
 Measurement = Callable[[HuggingFaceModel, int, Watch], Measured]
+
+
+def bundled_prompt(file: str) -> str:
+    return bundled_runs.events_of(bundled_runs.named(file))[0].prompt
 
 
 def measure_variants(
@@ -131,7 +137,7 @@ def measure_variants(
 
 def measure_caches(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
     """For the Memory page: one run with each cache."""
-    compared, request = cache_variants(), Request(BALL, CACHE_CONFIG)
+    compared, request = cache_variants(), Request(bundled_prompt("ball.eab"), CACHE_CONFIG)
     events = run_variants(model, request, compared.variants, repeats=repeats)
     return measure_variants(compared, bundled_runs.CACHES, model, watch(events))
 
@@ -188,7 +194,7 @@ def measure_experiment(
 
 def measure_weights(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
     """For the Quantization page: the model in every weight format."""
-    prompt = bundled_runs.events_of(bundled_runs.named(bundled_runs.STORY))[0].prompt
+    prompt = bundled_prompt(bundled_runs.STORY)
 
     def load(weights: str) -> HuggingFaceModel:
         return model if weights == AS_LOADED else load_model(EMBEDDED, "cpu", "float32", weights)
@@ -201,6 +207,20 @@ def measure_weights(model: HuggingFaceModel, repeats: int, watch: Watch) -> Meas
     return Measured(weight_formats.steps_sentence(report), claims.of_formats(report), write)
 
 
+def measure_sweep(model: HuggingFaceModel, _: int, watch: Watch) -> Measured:
+    """For the Tune page: several settings, on prompts with known answers."""
+    report = TuningReport()
+    for event in watch(report_sweep(model, default_sweep.prompts(), default_sweep.grid())):
+        report.apply(event)
+    if not report.complete:
+        raise RunsError(f"the sweep did not end as it should: {report.ended}")
+
+    def write() -> None:
+        bundled_runs.TUNING.write_bytes(tuning.dumps(report))
+
+    return Measured(saving_sentence(report.cells), [], write)
+
+
 MEASUREMENTS: Final[Mapping[str, Measurement]] = {
     "caches": measure_caches,
     "draft-lengths": measure_draft_lengths,
@@ -208,6 +228,7 @@ MEASUREMENTS: Final[Mapping[str, Measurement]] = {
     "batching": measure_batching,
     **{f"bmc-{name}": partial(measure_experiment, name) for name in EXPERIMENTS},
     "weights": measure_weights,
+    "sweep": measure_sweep,
 }
 
 

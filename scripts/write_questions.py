@@ -1,4 +1,5 @@
-"""Writes the bundled questions with known answers: `python scripts/write_questions.py`.
+"""Writes the bundled questions with known answers, and the prompts with known entropies of the
+Quantization page: `python scripts/write_questions.py`.
 
 The embedded model was trained on these facts and choices (training/knowledge.py,
 training/choices.py), so the right answers and the true distributions are known.
@@ -11,8 +12,20 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from transformers import AutoTokenizer
+
+from eab.labs.quantization import held_out
 from eab.labs.tuning.prompt_sets import QUESTIONS, STORIES
-from training.choices import BAG_CHOICES, CHAINED_CHOICES, COUNTING_CHOICES, FIXED_CHOICES, Choice
+from eab.models.sources import EMBEDDED_FOLDER
+from training.choices import (
+    BAG_CHOICES,
+    CHAINED_CHOICES,
+    COUNTING_CHOICES,
+    FIXED_CHOICES,
+    Choice,
+    entropy_bits,
+    known_distributions,
+)
 from training.knowledge import CAPITALS, GENERAL_FACTS, NUMBERS, RARE_CAPITALS
 
 OPENINGS = {
@@ -90,6 +103,19 @@ def stories() -> Iterator[dict[str, Any]]:
         yield {"group": "stories", "id": name, "prompt": opening}
 
 
+def write_known_entropies() -> None:
+    """Write the entropy of the first token, in bits, after each prompt with fixed choices."""
+    tokenizer, known = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER), {}
+    for prompt, words in known_distributions(FIXED_CHOICES).items():
+        first: defaultdict[str, float] = defaultdict(float)
+        for word, probability in words.items():
+            ids = tokenizer(f" {word}", add_special_tokens=False)["input_ids"]
+            first[str(ids[0])] += probability
+        known[prompt] = round(entropy_bits(first), 6)
+    file = held_out.FOLDER / "known_entropies.json"
+    file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+
+
 def write(file: Path, prompts: Iterable[dict[str, Any]]) -> None:
     lines = [json.dumps(prompt, ensure_ascii=False) for prompt in prompts]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -98,3 +124,4 @@ def write(file: Path, prompts: Iterable[dict[str, Any]]) -> None:
 if __name__ == "__main__":
     write(QUESTIONS, (*facts(), *chances()))
     write(STORIES, stories())
+    write_known_entropies()

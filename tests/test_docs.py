@@ -11,7 +11,6 @@ from places import ROOT
 import eab
 from eab.cli.commands import app
 from eab.models.sources import EMBEDDED_FOLDER
-from scripts.draw_imports import is_current
 
 README = ROOT / "README.md"
 # docs/gpu-report.md is written by scripts/gpu_report.py, not by hand.
@@ -167,7 +166,3 @@ def test_the_readme_benchmark_table_only_has_figures_of_the_full_table() -> None
 def rows(page: str) -> dict[str, list[str]]:
     found = re.findall(r"^\| ([^|]+?) \| (.+) \|$", page, flags=re.MULTILINE)
     return {name: figures.split(" | ") for name, figures in found}
-
-
-def test_the_drawn_import_graph_is_up_to_date() -> None:
-    assert is_current(), "run: python scripts/draw_imports.py"

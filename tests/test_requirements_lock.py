@@ -11,8 +11,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from places import ROOT
 
-from scripts import write_licences
-from scripts.write_licences import LINUX, licence, locked
+from scripts.write_docs import LICENCES, applies, licence, locked
 
 pytestmark = pytest.mark.slow
 
@@ -23,11 +22,6 @@ PINNED = [
     for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
     if line and not line.startswith(("#", "-e"))
 ]
-
-
-def applies(requirement: Requirement) -> bool:
-    """Whether the requirement applies on Linux without any extra."""
-    return requirement.marker is None or requirement.marker.evaluate({**LINUX, "extra": ""})
 
 
 def versions() -> dict[str, list[Version]]:
@@ -86,11 +80,11 @@ def test_pytorch_is_locked_to_the_cpu_build() -> None:
 
 
 def test_the_list_of_licences_names_every_package() -> None:
-    text = write_licences.PAGE.read_text(encoding="utf-8")
-    rows = text[text.index(write_licences.BEGIN) : text.index(write_licences.END)].splitlines()[3:]
+    text = LICENCES.read_text(encoding="utf-8")
+    rows = text[text.index("<!-- packages -->") : text.index("<!-- /packages -->")].splitlines()[3:]
     named = [row.split(" | ")[0].removeprefix("| ") for row in rows]
     needed = {one.name for one, _ in locked() if applies(one)}
-    assert named == sorted(needed), "run scripts/write_licences.py"
+    assert named == sorted(needed), "run `make lock`"
     assert all(len(row.split(" | ")) == 2 and row.split(" | ")[1].strip(" |") for row in rows)
 
 

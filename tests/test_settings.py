@@ -1,6 +1,7 @@
 """Every setting is declared once and completely, and the generated pages are up to date."""
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
@@ -10,12 +11,7 @@ from hypothesis import strategies as st
 from eab.config import SETTINGS, BranchingConfig, PolicyName
 from eab.settings import Buttons, Choice, Lines, Menu, NumberBox, Setting, Slider, Steps
 from eab.threshold_scales import THRESHOLD_SCALES, ThresholdUnit
-from scripts.write_settings import (
-    RULES_FILE,
-    SETTINGS_FILE,
-    rules_page,
-    settings_page,
-)
+from scripts.write_docs import LICENCES, PAGES, TYPES, with_types, written
 
 EVERY = pytest.mark.parametrize(("name", "declared"), SETTINGS.items(), ids=list(SETTINGS))
 KINDS = {field.name: field.type for field in fields(BranchingConfig)}
@@ -35,9 +31,14 @@ def _on_offer(declared: Setting) -> tuple[Any, ...]:
     return ()
 
 
-def test_the_generated_pages_are_up_to_date() -> None:
-    assert SETTINGS_FILE.read_text(encoding="utf-8") == settings_page(), "run `make docs`"
-    assert RULES_FILE.read_text(encoding="utf-8") == rules_page(), "run `make docs`"
+@pytest.mark.parametrize("page", PAGES.keys() - {LICENCES}, ids=lambda page: page.name)
+def test_the_generated_parts_of_a_page_are_up_to_date(page: Path) -> None:
+    assert page.read_text(encoding="utf-8") == written(page), "run `make docs`"
+
+
+def test_the_generated_types_are_up_to_date() -> None:
+    text = TYPES.read_text(encoding="utf-8")
+    assert text == with_types(text), "run `make docs`"
 
 
 @EVERY

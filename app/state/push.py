@@ -1,8 +1,8 @@
 """How another thread asks a browser tab to redraw one fragment of its page.
 
 Thirty followers that poll every 0.2 s take most of a core even while nothing happens. Asking for a
-fragment takes a few milliseconds per follower and change (benchmarks/class.py). Streamlit has no
-call for this, so a message like a browser's request for the fragment is given to the session, on
+fragment takes a few milliseconds per follower and change. Streamlit has no call for this, so a
+message like a browser's request for the fragment is given to the session, on
 the thread where such messages arrive. A slow poll of the fragment makes up for lost messages.
 """
 

@@ -40,8 +40,8 @@ def _preset(
     )
 
 
-# The minimum weight to fork decides how many texts there are; the path limit rarely acts. Measured
-# on a hundred questions and fifty openings by benchmarks/preset_trees.py.
+# The minimum weight to fork decides how many texts there are; the path limit rarely acts. Tried on
+# a hundred questions and fifty openings.
 PRESETS: Final[Mapping[str, Preset]] = {
     "focused": _preset(4, "the first choices only", 2, 3, 6, 0.5, 0.15),
     "balanced": _preset(8, "they fit on one screen", 3, 4, 12, 0.3, 0.15),

@@ -16,7 +16,7 @@ from eab.caches.listed_rows import ListedRows
 from eab.caches.plain_rows import GatheredRows, masked_rows
 from eab.caches.shape import KVShape
 
-# Costs in units of one row that one token reads under a mask (benchmarks/attention.py). They are
+# Costs in units of one row that one token reads under a mask. They are
 # fixed, because the same run must round in the same way every time.
 GATHERED_ROW_COST: Final = 8  # copied, and read by one token only
 FEW_TOKENS: Final = 4  # with fewer, reading the rows from memory takes the time

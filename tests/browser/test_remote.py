@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from write_gguf import write_embedded
 
 from eab.remote import operator
 from scripts.llama_server import llama_server
 from scripts.servers import serving_explorer
-from scripts.write_gguf import write_embedded
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -22,7 +22,6 @@ from eab.lessons.lesson import (
 )
 from eab.lessons.lesson_files import MAX_BYTES, loads, with_numbers
 from eab.lessons.measures import LessonQuantity
-from scripts.write_lessons import is_current
 
 
 def read(text: str) -> object:
@@ -175,7 +174,3 @@ def test_the_example_lesson_in_the_documentation_is_valid() -> None:
     page = (ROOT / "docs" / "lessons.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^`{5}markdown\n(.*?)^`{5}", page, flags=re.DOTALL | re.MULTILINE)
     assert loads(example.encode(), "example").title == "A coin"
-
-
-def test_the_lists_in_the_documentation_are_current() -> None:
-    assert is_current(), "run python scripts/write_lessons.py"

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from bad_answers import DIALECTS, connected
 from fake_server import FakeServer
+from write_gguf import write_embedded
 
 from eab.models.huggingface import HuggingFaceModel
 from eab.remote import operator
 from eab.remote.loading import connect
 from eab.remote.model import RemoteModel
 from scripts.llama_server import llama_server
-from scripts.write_gguf import write_embedded
 
 KEY = "a-secret-that-must-not-leak"
 

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import write_gguf
 from transformers import PreTrainedModel
-
-from scripts import write_gguf
 
 
 def write(
@@ -25,7 +24,7 @@ def write(
         path: The file.
         architecture: The family's name in llama.cpp.
         kinds: The types of tokens that are not normal (1).
-        options: Of `scripts.write_gguf.write`.
+        options: Of `write_gguf.write`.
     """
     add_words = partial(_add_words, model.config.vocab_size, kinds)
     return write_gguf.write(model, path, add_words, architecture, **options)

@@ -13,12 +13,12 @@ from gguf_files import write
 from made_runs import run_of
 from tiny_models import tiny
 from transformers import PreTrainedModel
+from write_gguf import named_tensors
 
 from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.models.gguf import checkpoint
 from eab.models.loading import load_model, load_tokenizer
-from scripts.write_gguf import named_tensors
 
 SIZES: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 96, "pad_token_id": 1}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from write_gguf import in_float32
 
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
@@ -15,7 +16,6 @@ from eab.engine.request import Request
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import fold
 from scripts.llama_server import llama_server
-from scripts.write_gguf import in_float32
 
 pytestmark = pytest.mark.slow
 

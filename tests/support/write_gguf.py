@@ -1,6 +1,6 @@
 """Write models of transformers as GGUF files: the embedded one for llama.cpp, tiny ones for tests.
 
-    python scripts/write_gguf.py embedded.gguf
+    python tests/support/write_gguf.py embedded.gguf
 
 Weights are stored in float32, so that a server computes what the engine computes. Tensors are
 ordered as by llama.cpp's own converter.
