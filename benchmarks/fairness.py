@@ -41,6 +41,7 @@ from published import (
 from app.server.rules import PUBLIC
 from eab.branching.presets import START
 from eab.config import BranchingConfig
+from eab.engine.fairness import NewcomersFirst
 from eab.engine.handle import Handle
 from eab.engine.probe import PROBED
 from eab.engine.request import Request
@@ -88,7 +89,7 @@ class Service:
     """One scheduler with its visitors."""
 
     def __init__(self, model: LanguageModel, clock: Clock) -> None:
-        self._scheduler, self._clock = Scheduler(model, newcomers_first=True), clock
+        self._scheduler, self._clock = Scheduler(model, rule=NewcomersFirst()), clock
         self._greedy: list[Handle] = []
         self._seed = 0
 
@@ -158,7 +159,7 @@ def newcomer_seconds(
     model: LanguageModel, clock: Clock, seed: int, kv_mib: float
 ) -> dict[str, float]:
     """Seconds to the first token of each newcomer, while the largest runs take all slots."""
-    scheduler = Scheduler(model, newcomers_first=True, kv_limit_mib=kv_mib)
+    scheduler = Scheduler(model, rule=NewcomersFirst(), kv_limit_mib=kv_mib)
 
     def ask(number: int) -> Handle:
         request = Request(GREEDY_PROMPT, replace(GREEDY, seed=CROWD * seed + number))
@@ -202,7 +203,7 @@ def answer_times(model: LanguageModel, clock: Clock, visitors: int) -> tuple[flo
     """Let `visitors` visitors ask at the same time. Returns the seconds until all of them have a
     first token, and the median tokens per second by which a text grows.
     """
-    scheduler = Scheduler(model, newcomers_first=True)
+    scheduler = Scheduler(model, rule=NewcomersFirst())
     began, first, ends = clock(), dict[Handle, float](), dict[Handle, float]()
     lengths = dict.fromkeys(
         [

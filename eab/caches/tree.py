@@ -17,19 +17,18 @@ so its shapes change only when the tensors grow. On CUDA, such batches use stati
 """
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from eab.caches.base import ForwardBatch, logits_indices
+from eab.caches.base import ForwardBatch, KVCache, logits_indices
 from eab.caches.growth import growth_step, should_shrink
 from eab.caches.kv_pool import KVPool, RowSet
 from eab.caches.ledger import Ledger, check_limit
 from eab.caches.plain_rows import MaskedRows
-from eab.caches.preemption_recovery import PreemptionRecovery
 from eab.caches.row_table import RowTable
 from eab.caches.row_tensors import RowTensors
 from eab.caches.shape import KVShape, to_device
@@ -38,8 +37,12 @@ from eab.config import AllocationStep
 from eab.events import Growth, KVUsage
 
 
-class TreeCache(RowTensors):
-    """Copy-on-write rows for one run."""
+class TreeCache(RowTensors, KVCache):
+    """Copy-on-write rows for one run.
+
+    Freed rows keep their numbers and their places in the tree. Each is computed again once, however
+    many paths share it, and the counters stay as if it had never been freed.
+    """
 
     def __init__(
         self,
@@ -69,7 +72,7 @@ class TreeCache(RowTensors):
         self._table, self._ledger = RowTable(), Ledger()
         self._steps_left: int | None = None  # None: unknown
         self._reserved = 0  # rows to hold in any case
-        self.rows_in_place = 0  # read elsewhere, before its own; they count towards the limit
+        self._freed = self._table.used  # rows to compute again, ancestors first
         self._unreported: list[Growth] = []  # kept if the batch exceeds the memory limit
 
     @property
@@ -98,8 +101,8 @@ class TreeCache(RowTensors):
         self._compact(paths, total)
         rows = self._allocate(total, paths)
         growths, self._unreported = tuple(self._unreported), []
-        positions = self._assign(paths, counts, rows)
         ids = [token for new in tokens for token in new]
+        positions = self._assign(paths, counts, ids, rows)
         indices = logits_indices(counts.tolist(), logits_to_keep)
         buffers = self._buffer_pool.get(total, len(indices)) if self._static_buffers else None
         if buffers is not None:
@@ -120,11 +123,15 @@ class TreeCache(RowTensors):
         return self._table.free(count)
 
     def _assign(
-        self, paths: Sequence[int], counts: NDArray[np.int64], rows: NDArray[np.int64]
+        self,
+        paths: Sequence[int],
+        counts: NDArray[np.int64],
+        tokens: Sequence[int],
+        rows: NDArray[np.int64],
     ) -> NDArray[np.int64]:
         """Give the rows to new tokens, `counts` of each path; returns their positions, (T,)."""
         end = self.rows if self.padded else max(self.end, int(rows[-1]) + 1)
-        positions, visible = self._table.assign(paths, counts, rows, end)
+        positions, visible = self._table.assign(paths, counts, tokens, rows, end)
         self._show(visible, positions, self._table.positions[:end])
         return positions
 
@@ -195,21 +202,45 @@ class TreeCache(RowTensors):
             self._give_back.atexit = False
         self._buffer_pool = taken.buffers if taken else StaticBufferPool(self.shape, self.rows)
 
-    def most_rows_after(self, tokens: int, paths: int) -> int:
-        """The most rows that the tensors hold after a pass of `tokens` tokens of `paths` paths."""
-        used = len(self._table.used)
-        if used + tokens <= self.rows:
-            return self.rows
-        return self._rounded(self.rows + max(self._ahead(used, paths), tokens))
+    @property
+    def bytes_freeable(self) -> int:
+        return self.bytes_held
 
-    def free(self, texts: Mapping[int, Sequence[int]]) -> PreemptionRecovery:
-        """Free K and V of all rows; the returned recovery recomputes them."""
+    def most_bytes_after(self, tokens: int, paths: int, drafts: int, rows: int) -> int:
+        used, new, after = len(self._table.used), tokens + drafts, self.rows
+        if self.freed_tokens:
+            return after * self.shape.row_bytes
+        if used + new > after:
+            after = self._rounded(after + max(self._ahead(used, paths), new))
+        return max(rows, after) * self.shape.row_bytes
+
+    def free(self) -> None:
         for tensors in (self._keys, self._values):
             tensors[:] = [old[:, :0].clone() for old in tensors]
         self._change_buffers(None)
         if self._pool is not None:
             self._pool.clear()
-        return PreemptionRecovery(self.shape, self._keys, self._values, self._table, texts)
+        self._freed = self._table.ancestors_first
+
+    @property
+    def freed_tokens(self) -> int:
+        return len(self._freed)
+
+    def prepare_freed(self, limit: int) -> ForwardBatch:
+        return self.prepare_rows(self._freed[:limit])
+
+    def prepare_rows(self, now: NDArray[np.int64]) -> ForwardBatch:
+        """The batch of these freed rows; the rows before them in their paths must be computed."""
+        self._freed = self._freed[~np.isin(self._freed, now)]
+        if not self._keys[0].shape[1]:
+            for tensors in (self._keys, self._values):  # zeroed, as in `_reallocate`
+                tensors[:] = [old.new_zeros((len(old), self.rows, old.shape[2])) for old in tensors]
+        table, end = self._table, self.rows if self.padded else self.end
+        positions = table.positions[now]
+        self._show(table.seen_by(now, end), positions, table.positions[:end])
+        last = [len(now) - 1]
+        self._rows, ids, at, kept = self._place(now, table.tokens[now], positions, last)
+        return ForwardBatch(self, ids, at, kept, growths=())
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         """Only bookkeeping; no K or V is touched."""
