@@ -161,6 +161,7 @@ class BatchedRuns:
         return self._prefixes[model]
 
     def _scheduler(self, model: "LanguageModel") -> "Scheduler":
+        from eab.engine.fairness import NewcomersFirst
         from eab.engine.scheduler import Scheduler
 
         device = model.kv_shape.device
@@ -177,7 +178,7 @@ class BatchedRuns:
             max_running=self.max_running,
             kv_limit_mib=kv_total_bytes(self.rules.kv_total_mib, device) / 2**20,
             kv_elsewhere=held_elsewhere,
-            newcomers_first=True,
+            rule=NewcomersFirst(),
             prefixes=self._prefix_cache(model),
         )
 

@@ -7,6 +7,7 @@ size, V vocabulary, K logits to keep.
 """
 
 import itertools
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -64,13 +65,21 @@ class ForwardBatch:
     prefix: "ReadPrefix | None" = None  # rows of the prefix cache, read before its own
 
 
-class KVCache(Attends, Protocol):
+class KVCache(Attends):
     """The KV rows of one run.
 
     Paths are identified by small integers. Path 0 exists from the start, without rows. Raises
     MemoryLimitError before the tensors would exceed the byte limit; the cache stays usable.
+
+    A cache that cannot free its rows, or reuse those of other runs, keeps the defaults.
+
+    Attributes:
+        rows_in_place: Rows that it reads elsewhere, before its own; they count towards the limit.
     """
 
+    rows_in_place: int = 0
+
+    @abstractmethod
     def reserve(self, rows: int, steps: int | None) -> Growth | None:
         """Hold at least `rows` rows; returns the reallocation, if any.
 
@@ -78,8 +87,8 @@ class KVCache(Attends, Protocol):
             steps: From now on, allocate for at most this many decode steps ahead; None if their
                 number is unknown.
         """
-        ...
 
+    @abstractmethod
     def prepare(
         self,
         paths: Sequence[int],
@@ -95,23 +104,61 @@ class KVCache(Attends, Protocol):
         Returns:
             A batch with the new tokens, or with whole texts if the cache keeps no earlier rows.
         """
-        ...
 
+    @abstractmethod
     def fork(self, path: int, children: Sequence[int]) -> None:
         """End `path`; each child sees all of its rows."""
-        ...
 
+    @abstractmethod
     def release(self, path: int) -> None:
         """End `path`; rows that no other path sees become free."""
-        ...
 
+    @abstractmethod
     def trim(self, path: int, length: int) -> None:
         """Remove the tokens of `path` from position `length` on, such as rejected draft tokens."""
-        ...
 
+    @abstractmethod
     def usage(self, paths: Sequence[int]) -> KVUsage:
         """Rows and bytes held now, with the share of each of these paths."""
-        ...
+
+    @property
+    def bytes_freeable(self) -> int:
+        """Bytes that `free` would free."""
+        return 0
+
+    def most_bytes_after(self, tokens: int, paths: int, drafts: int, rows: int) -> int:
+        """The most that `bytes_freeable` can be after the next pass.
+
+        Args:
+            tokens: The most tokens in the pass, of all `paths` together.
+            drafts: The most draft tokens in addition.
+            rows: The rows to reserve before it.
+        """
+        return 0
+
+    def free(self) -> None:
+        """Free what can be computed again. Until that is done, only `prepare_freed` prepares."""
+
+    @property
+    def freed_tokens(self) -> int:
+        """How many freed tokens are to be computed again; one that paths share counts once."""
+        return 0
+
+    def prepare_freed(self, limit: int) -> ForwardBatch:
+        """A batch of the next freed tokens, about `limit` of them; its logits are not used."""
+        raise NotImplementedError
+
+    def begin_with(self, text: Sequence[int]) -> int:
+        """Reuse the rows of the longest known prefix of a text; returns its length. Must come
+        before any other call.
+        """
+        return 0
+
+    def keep(self, path: int, text: Sequence[int]) -> None:
+        """Let other runs reuse the rows of a path; all tokens of `text` are computed."""
+
+    def let_go(self) -> None:
+        """Release what other runs may read, too; nothing more is computed."""
 
 
 def logits_indices(counts: Sequence[int], logits_to_keep: Sequence[int] | None) -> list[int]:

@@ -6,19 +6,20 @@ pass. With draft tokens, a memory that cannot be cropped is copied before the pa
 rejection the copy replaces it, and the accepted tokens are read again.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor
 
 from eab.caches import own_memory
-from eab.caches.base import ForwardBatch, logits_indices
+from eab.caches.base import ForwardBatch, KVCache, logits_indices
 from eab.caches.ledger import Ledger, check_limit
 from eab.caches.own_memory import BatchAxes
+from eab.caches.prefix_cache import common_length
 from eab.caches.shape import KVShape, to_device
-from eab.caches.state_recovery import Groups, StateRecovery
 from eab.events import Growth, KVUsage, PathRows
 
 RowsFor = Callable[[Tensor], ForwardBatch]  # from the tokens of a pass, (B, T)
@@ -77,7 +78,38 @@ class Place:
     row: int = 0
 
 
-class OwnCache:
+@dataclass(slots=True)
+class FreedTexts:
+    """Texts whose memory was freed, and how far they are read again: side by side, so that they go
+    through the model together. What several have in common is read by one of them.
+    """
+
+    # For each path, a name for each token that it had read, equal where paths shared the memory
+    texts: Mapping[int, list[int]]
+    length: int = 0  # up to which all are read after the prepared pass
+    groups: Sequence[Sequence[int]] = ()  # the first path of each reads, the others follow it
+    left: int = field(init=False)  # tokens that no pass was prepared for
+
+    def __post_init__(self) -> None:
+        ordered = sorted(self.texts.values())
+        shared = sum(common_length(*pair) for pair in pairwise(ordered))
+        self.left = sum(map(len, ordered)) - shared
+
+    def advance(self, limit: int | None) -> None:
+        """Go on to the next pass, with about `limit` tokens; None for no limit."""
+        start, groups = self.length, dict[tuple[int, ...], list[int]]()
+        for path, text in self.texts.items():
+            if start < len(text):
+                groups.setdefault(tuple(text[: start + 1]), []).append(path)
+        self.groups = [*groups.values()]
+        members = [[self.texts[path] for path in group] for group in self.groups]
+        alike = min(common_length(min(texts), max(texts)) for texts in members)
+        chunk = alike if limit is None else max(1, limit // len(self.groups))
+        self.length = min(start + chunk, alike)
+        self.left -= (self.length - start) * len(self.groups)
+
+
+class OwnCache(KVCache):
     """The memories of the paths of one run.
 
     Args:
@@ -93,9 +125,9 @@ class OwnCache:
         self._asked: list[tuple[int, int]] = []  # paths of the prepared batch, logits to keep
         self._logits: dict[int, Tensor] = {}  # of the computed part of the prepared batch
         self._axes: BatchAxes = {}
-        self._counted = Ledger()  # the counts before memories were freed
-        self._again: StateRecovery | None = None  # recomputes freed memories
         self._ledger = Ledger()
+        self._counted = Ledger()  # the counts before memories were freed
+        self._freed: FreedTexts | None = None
 
     @property
     def bytes_held(self) -> int:
@@ -142,7 +174,7 @@ class OwnCache:
 
     def _unread(self, path: int) -> list[int]:
         """The tokens that the memory of a path must read in this pass."""
-        end = None if self._again is None else self._again.end
+        end = None if self._freed is None else self._freed.length
         return self._texts[path][self._places[path].held.length : end]
 
     def _check_room(
@@ -187,8 +219,8 @@ class OwnCache:
         for paths in alike.values():
             self._read_together(model, paths)
         logits = [self._logits[path][-keep:] for path, keep in self._asked]
-        if self._again is not None:
-            self._take_over(self._again)
+        if self._freed is not None:
+            self._take_over(self._freed)
             return logits[0][-1:]
         return torch.cat(logits)
 
@@ -222,49 +254,57 @@ class OwnCache:
         )
         self._note_peak()
 
-    def free(self) -> StateRecovery:
-        """Free all memories; the returned recovery reads the same tokens again."""
-        read = self._names_of_read()
-        self._places = {path: Place(Held()) for path in read}
-        self._before, self._counted = {}, replace(self._ledger)
-        whole = self.shape.own is not None and self.shape.own.whole_prompts
-        self._again = StateRecovery(read, self._prepare_again, whole)
-        return self._again
+    @property
+    def bytes_freeable(self) -> int:
+        return self.bytes_held
 
-    def _names_of_read(self) -> dict[int, Sequence[int]]:
+    def free(self) -> None:
+        """The counters stay as if nothing had been freed."""
+        if self._freed is None:
+            self._counted, texts = replace(self._ledger), self._names_of_read()
+        else:
+            texts = self._freed.texts
+        self._freed = FreedTexts(texts)
+        self._places = {path: Place(Held()) for path in self._texts}
+        self._before = {}
+
+    @property
+    def freed_tokens(self) -> int:
+        return 0 if self._freed is None else self._freed.left
+
+    def prepare_freed(self, limit: int) -> ForwardBatch:
+        assert self._freed is not None
+        whole = self.shape.own is not None and self.shape.own.whole_prompts
+        self._freed.advance(None if whole and not self._freed.length else limit)
+        for _, *others in self._freed.groups:  # they have no memory until the first one has read
+            self._places |= {path: Place(Held()) for path in others}
+        readers = [group[0] for group in self._freed.groups]
+        batch = OwnCache.prepare(self, readers, [[]] * len(readers))
+        return replace(batch, logits_indices=batch.logits_indices[:1])
+
+    def _names_of_read(self) -> Mapping[int, list[int]]:
         """For each path, names for the memory of its tokens; equal where two paths share it."""
         places = self._places.items()
         return {path: self._texts[path][: place.held.length] for path, place in places}
 
-    def _prepare_again(self, groups: Groups) -> ForwardBatch:
-        """Only the first path of each group reads; until then, the others have no memory."""
-        for _, *others in groups:
-            self._places |= {path: Place(Held()) for path in others}
-        return OwnCache.prepare(self, [group[0] for group in groups], [[]] * len(groups))
-
-    def _take_over(self, again: StateRecovery) -> None:
-        for first, *others in again.groups:
+    def _take_over(self, freed: FreedTexts) -> None:
+        for first, *others in freed.groups:
             self._places |= dict.fromkeys(others, self._places[first])
-        if not again.rows_left:
-            self._again, self._ledger = None, self._counted
+        if not freed.left:
+            self._freed, self._ledger = None, self._counted
 
-    def most_bytes_after(self, tokens: int, paths: int, drafting: bool, rows: int) -> int:
-        """The most bytes that are held after a pass.
-
-        Args:
-            tokens: The tokens in the pass, of all paths together.
-            drafting: Whether there are draft tokens; then some paths wait for others, and there are
-                copies of what they held before.
-            rows: The rows that the cache was asked to reserve.
+    def most_bytes_after(self, tokens: int, paths: int, drafts: int, rows: int) -> int:
+        """With draft tokens, some paths wait for others, and there are copies of what they held
+        before.
         """
-        if self._again is not None:
+        if self._freed is not None:
             texts = sum(map(len, self._texts.values()))
             return len(self._texts) * self.shape.state_bytes + texts * self._row_bytes
         of_path = [place.held.bytes_of_row for place in self._places.values()]
         after = sum(size or self.shape.state_bytes for size in of_path)
-        if drafting:
+        if drafts:
             after = 2 * after + sum(held.bytes for held in self._all_held())
-        return after + tokens * self._row_bytes
+        return after + (tokens + drafts) * self._row_bytes
 
     def _rows_for(self, paths: Sequence[int]) -> RowsFor | None:
         """Where K and V of these paths are, if not in their memory (see `ReadsTexts.read`)."""

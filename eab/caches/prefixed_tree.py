@@ -6,7 +6,7 @@ kernel can be used: for padded attention, on CUDA, and if a layer reads only som
 a token, or scores them differently.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,10 +18,9 @@ from torch import Tensor
 from eab.caches.base import ForwardBatch
 from eab.caches.kv_pool import KVPool
 from eab.caches.layers import EVERYTHING
-from eab.caches.preemption_recovery import PreemptionRecovery
 from eab.caches.prefix_cache import PrefixCache, PrefixSegment, Rows
 from eab.caches.shape import KVShape
-from eab.caches.shared_prefix import AttendOwn, ReadPrefix
+from eab.caches.shared_prefix import ReadPrefix
 from eab.caches.tree import TreeCache
 from eab.config import PREFIX_CACHE_MIB, AllocationStep
 from eab.events import KVUsage, PathRows
@@ -75,12 +74,10 @@ class PrefixedTreeCache(TreeCache):
         self._prefixes = prefixes
         self._held: PrefixSegment | None = None  # the last segment that is read in place
         self._to_copy: list[Rows] = []
+        self._copied_tokens: Sequence[int] = ()
         self._tokens_reused = 0
 
     def begin_with(self, text: Sequence[int]) -> int:
-        """Reuse the rows of the longest known prefix of a text; returns its length. Must come
-        before any other call.
-        """
         known = self._prefixes.hold(text)
         if known is None:
             return 0
@@ -92,6 +89,7 @@ class PrefixedTreeCache(TreeCache):
         self._table.lengths[0] = self.rows_in_place = sum(lengths[:in_place])
         self._to_copy = [rows for _, rows in chain[in_place:]]
         self._tokens_reused = sum(lengths)
+        self._copied_tokens = text[self.rows_in_place : self._tokens_reused]
         return self._tokens_reused
 
     def _leading_in_place(self, lengths: Sequence[int]) -> int:
@@ -104,7 +102,7 @@ class PrefixedTreeCache(TreeCache):
         return short[0] if short else len(lengths)
 
     def keep(self, path: int, text: Sequence[int]) -> None:
-        """Add the rows of a path to the prefix cache; all tokens of `text` are computed."""
+        """Add them to the prefix cache."""
 
         def rows(start: int, end: int) -> Rows:
             chosen = self.rows_of(path)[start - self.rows_in_place : end - self.rows_in_place]
@@ -113,7 +111,6 @@ class PrefixedTreeCache(TreeCache):
         self._prefixes.cache.add(self._prefixes.scope, text, rows)
 
     def let_go(self) -> None:
-        """Release the segments that the run holds, when it has ended."""
         if self._held is not None:
             self._prefixes.cache.let_go(self._held)
             self._held = None
@@ -126,31 +123,26 @@ class PrefixedTreeCache(TreeCache):
     ) -> ForwardBatch:
         if self._to_copy:
             self._copy()
-        batch = super().prepare(paths, tokens, logits_to_keep)
-        prefix = self._read_prefix(self.attend_own)
-        return batch if prefix is None else replace(batch, prefix=prefix)
+        return self._after_prefix(super().prepare(paths, tokens, logits_to_keep))
 
-    def free(self, texts: Mapping[int, Sequence[int]]) -> PreemptionRecovery:
-        """Free the run's own rows."""
-        recovery = super().free(texts)
-        recovery.read_prefix = self._read_prefix
-        return recovery
+    def prepare_rows(self, now: NDArray[np.int64]) -> ForwardBatch:
+        return self._after_prefix(super().prepare_rows(now))
 
     def _copy(self) -> None:
         segments, self._to_copy = self._to_copy, []
         count = sum(map(_count, segments))
         rows = self._allocate(count, [0])
-        self._assign([0], np.array([count]), rows)
+        self._assign([0], np.array([count]), self._copied_tokens, rows)
         for slot, (keys, values) in enumerate(zip(self._keys, self._values, strict=True)):
             torch.cat([each[slot] for each, _ in segments], 1, out=keys[:, :count])
             torch.cat([each[slot] for _, each in segments], 1, out=values[:, :count])
 
-    def _read_prefix(self, attend_own: AttendOwn) -> ReadPrefix | None:
-        """What a pass reads before the rows of this cache, given attention over the latter."""
+    def _after_prefix(self, batch: ForwardBatch) -> ForwardBatch:
+        """The batch, which reads the segments in place before the rows of this cache."""
         if self._held is None:
-            return None
-        chain = self._prefixes.cache.chain_of(self._held)
-        return ReadPrefix([rows for _, rows in chain], self.shape.slots, attend_own)
+            return batch
+        segments = [rows for _, rows in self._prefixes.cache.chain_of(self._held)]
+        return replace(batch, prefix=ReadPrefix(segments, self.shape.slots, self.attend_own))
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
         """Rows that are read in place count as the run's own."""

@@ -13,6 +13,7 @@ class RowTable:
 
     def __init__(self) -> None:
         self.visible = np.zeros((1, 0), dtype=np.bool_)  # (path indices, C): what a path sees
+        self.tokens = np.zeros(0, dtype=np.int64)  # (C,): the id of the row's token
         self.positions = np.zeros(0, dtype=np.int64)  # (C,): of the row's token in its path
         self.ref_counts = np.zeros(0, dtype=np.int64)  # (C,): how many paths see the row
         self.lengths = {0: 0}  # of each path's text
@@ -45,11 +46,30 @@ class RowTable:
         """
         more = held - len(rows)
         self.visible = np.pad(self.visible[:, rows], ((0, 0), (0, more)))
+        self.tokens = np.pad(self.tokens[rows], (0, more))
         self.positions = np.pad(self.positions[rows], (0, more))
         self.ref_counts = np.pad(self.ref_counts[rows], (0, more))
 
+    @property
+    def ancestors_first(self) -> NDArray[np.int64]:
+        """The rows that some path sees, each after those before it in its path."""
+        used = self.used
+        return used[np.argsort(self.positions[used], kind="stable")]
+
+    def seen_by(self, rows: NDArray[np.int64], end: int) -> NDArray[np.bool_]:
+        """Which of the rows before `end` the tokens of these rows see, (T, end)."""
+        paths = self.visible[:, rows].argmax(axis=0)  # all that see a row share what precedes it
+        before = self.positions[:end] <= self.positions[rows][:, None]
+        seen: NDArray[np.bool_] = self.visible[paths, :end] & before
+        return seen
+
     def assign(
-        self, paths: Sequence[int], counts: NDArray[np.int64], rows: NDArray[np.int64], end: int
+        self,
+        paths: Sequence[int],
+        counts: NDArray[np.int64],
+        tokens: Sequence[int],
+        rows: NDArray[np.int64],
+        end: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Assign new tokens, `counts` of each path, to rows; returns their positions, (T,), and
         which of the rows before `end` they see, (T, end).
@@ -66,7 +86,7 @@ class RowTable:
             visible[token] = self.visible[indices[has], :end]
             positions[token] = lengths[has] + offset
         self.ref_counts[rows] = 1
-        self.positions[rows] = positions
+        self.tokens[rows], self.positions[rows] = tokens, positions
         for path, count in zip(paths, counts.tolist(), strict=True):
             self.lengths[path] += count
         return positions, visible

@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 import torch
 from torch import Tensor
 
-from eab.caches.base import ForwardBatch, logits_indices
+from eab.caches.base import ForwardBatch, KVCache, logits_indices
 from eab.caches.blocks import BlockLedger
 from eab.caches.ledger import check_limit
 from eab.caches.shape import KVShape, ServerBlocks
@@ -62,7 +62,7 @@ class ServerQuestion:
         return self.answer.chosen[self.at : self.at + self.ahead] if self.answer else ()
 
 
-class ServerCache:
+class ServerCache(KVCache):
     """The texts and blocks of one run on a server."""
 
     def __init__(

@@ -17,29 +17,34 @@ so its shapes change only when the tensors grow. On CUDA, such batches use stati
 """
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from eab.caches.base import ForwardBatch, logits_indices
+from eab.caches.base import ForwardBatch, KVCache, logits_indices
 from eab.caches.growth import growth_step, should_shrink
 from eab.caches.kv_pool import KVPool, RowSet
+from eab.caches.layers import PlacedLayer
 from eab.caches.ledger import Ledger, check_limit
 from eab.caches.plain_rows import MaskedRows
-from eab.caches.preemption_recovery import PreemptionRecovery
 from eab.caches.row_table import RowTable
-from eab.caches.row_tensors import RowTensors
+from eab.caches.rows_read import Reading, plan_readings, seen_by_kind
 from eab.caches.shape import KVShape, to_device
 from eab.caches.static_buffers import StaticBufferPool
 from eab.config import AllocationStep
 from eab.events import Growth, KVUsage
 
 
-class TreeCache(RowTensors):
-    """Copy-on-write rows for one run."""
+class TreeCache(KVCache):
+    """Copy-on-write rows for one run.
+
+    Freed rows keep their numbers and their places in the tree. Each is computed again once, however
+    many paths share it, and the counters stay as if it had never been freed.
+    """
 
     def __init__(
         self,
@@ -59,8 +64,13 @@ class TreeCache(RowTensors):
             static_buffers: Whether padded batches may use static buffers, if the shape allows.
             pool: Where its tensors come from, and return to.
         """
-        super().__init__(shape, padded)
-        self.r, self.byte_limit = r, byte_limit
+        self.shape, self.r, self.byte_limit, self.padded = shape, r, byte_limit, padded
+        self._kinds = shape.mask_kinds
+        self._layers = [
+            PlacedLayer(shape.layer(index), slot, self._kinds.index(shape.mask_kind(index)))
+            for index, slot in enumerate(shape.slots)
+        ]
+        self._keys, self._values = shape.empty_tensors()  # (G, C, D) for each layer with its own
         self._static_buffers = static_buffers and padded and shape.uses_static_buffers
         self._pool = pool
         # Returns tensors to the pool
@@ -69,8 +79,20 @@ class TreeCache(RowTensors):
         self._table, self._ledger = RowTable(), Ledger()
         self._steps_left: int | None = None  # None: unknown
         self._reserved = 0  # rows to hold in any case
-        self.rows_in_place = 0  # read elsewhere, before its own; they count towards the limit
+        self._freed = self._table.used  # rows to compute again, ancestors first
         self._unreported: list[Growth] = []  # kept if the batch exceeds the memory limit
+        # The prepared batch:
+        self._rows = torch.empty(0, dtype=torch.int64)  # of its tokens, (T,)
+        self._seen: Sequence[NDArray[np.bool_]] = ()  # by its tokens, for each kind, (T, C)
+        self._visible = np.zeros((0, 0), dtype=np.bool_)  # to its tokens, (T, C)
+        self._row_positions = np.zeros(0, dtype=np.int64)  # (C,)
+        self._shown: Sequence[Tensor] = ()  # `_seen` on the device
+        self._readings: Sequence[Reading] = ()  # one for each kind
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes of all K and V tensors (measured)."""
+        return sum(tensor.nbytes for tensor in (*self._keys, *self._values))
 
     @property
     def rows(self) -> int:
@@ -98,8 +120,8 @@ class TreeCache(RowTensors):
         self._compact(paths, total)
         rows = self._allocate(total, paths)
         growths, self._unreported = tuple(self._unreported), []
-        positions = self._assign(paths, counts, rows)
         ids = [token for new in tokens for token in new]
+        positions = self._assign(paths, counts, ids, rows)
         indices = logits_indices(counts.tolist(), logits_to_keep)
         buffers = self._buffer_pool.get(total, len(indices)) if self._static_buffers else None
         if buffers is not None:
@@ -111,6 +133,74 @@ class TreeCache(RowTensors):
         self._rows, batch_ids, at, kept = self._place(rows, ids, positions, indices)
         return ForwardBatch(self, batch_ids, at, kept, growths)
 
+    def _show(
+        self,
+        visible: NDArray[np.bool_],
+        positions: NDArray[np.int64],
+        row_positions: NDArray[np.int64],
+    ) -> None:
+        """Let the tokens of a batch see rows.
+
+        Args:
+            visible: Which rows each token sees, (T, C).
+            positions: The positions of the tokens, (T,).
+            row_positions: The positions of the rows, (C,).
+        """
+        self._visible, self._row_positions = visible, row_positions
+        self._seen = seen_by_kind(self._kinds, visible, positions, row_positions)
+
+    def _place(self, *inputs: Sequence[int] | NDArray[np.int64]) -> list[Tensor]:
+        """The inputs of a batch, on the device, and with them what its tokens see, as shown."""
+        placed = to_device(self.shape.device, *inputs, *self._seen)
+        self._shown = placed[len(inputs) :]
+        self.end_attention_at(len(self._row_positions))
+        return placed[: len(inputs)]
+
+    def end_attention_at(self, row: int) -> None:
+        """Let the prepared batch, without static buffers, read what it sees before `row`.
+
+        Attending again with a different end shows what the rows in between cost.
+        """
+        self._readings = plan_readings(
+            self.shape,
+            self._kinds,
+            list(zip(self._seen, self._shown, strict=True)),
+            self._row_positions[:row],
+            self.padded,
+        )
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        own, (keys, values) = self._layers[layer], self._store(layer, key, value)
+        return self._readings[own.mask].attend(query[0], keys, values, scale, own.kind)[None]
+
+    def attend_own(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        """See `AttendOwn`."""
+        keys, values = self._store(layer, key, value)
+        reading = self._readings[self._layers[layer].mask]
+        return reading.attend_with_lse(query[0], keys, values, scale)
+
+    def _store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Store K and V of the new tokens, if the layer has its own; returns those of all rows."""
+        own = self._layers[layer]
+        keys, values = self._keys[own.slot], self._values[own.slot]
+        if own.stores:
+            keys.index_copy_(1, self._rows, key[0])
+            values.index_copy_(1, self._rows, value[0])
+        return keys, values
+
+    def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """See `ShowsRows`."""
+        keys, values = self._store(layer, key, value)
+        end = len(self._row_positions)
+        return keys[:, :end], values[:, :end]
+
+    def visible_rows(self) -> tuple[Tensor, Tensor]:
+        """See `ShowsRows`."""
+        seen, positions = map(torch.from_numpy, (self._visible, self._row_positions))
+        return seen.to(self.shape.device), positions.to(self.shape.device)
+
     def _allocate(self, count: int, paths: Sequence[int]) -> NDArray[np.int64]:
         """The `count` lowest free rows; if there are not as many, the tensors grow."""
         used = self._table.used
@@ -120,11 +210,15 @@ class TreeCache(RowTensors):
         return self._table.free(count)
 
     def _assign(
-        self, paths: Sequence[int], counts: NDArray[np.int64], rows: NDArray[np.int64]
+        self,
+        paths: Sequence[int],
+        counts: NDArray[np.int64],
+        tokens: Sequence[int],
+        rows: NDArray[np.int64],
     ) -> NDArray[np.int64]:
         """Give the rows to new tokens, `counts` of each path; returns their positions, (T,)."""
         end = self.rows if self.padded else max(self.end, int(rows[-1]) + 1)
-        positions, visible = self._table.assign(paths, counts, rows, end)
+        positions, visible = self._table.assign(paths, counts, tokens, rows, end)
         self._show(visible, positions, self._table.positions[:end])
         return positions
 
@@ -195,21 +289,45 @@ class TreeCache(RowTensors):
             self._give_back.atexit = False
         self._buffer_pool = taken.buffers if taken else StaticBufferPool(self.shape, self.rows)
 
-    def most_rows_after(self, tokens: int, paths: int) -> int:
-        """The most rows that the tensors hold after a pass of `tokens` tokens of `paths` paths."""
-        used = len(self._table.used)
-        if used + tokens <= self.rows:
-            return self.rows
-        return self._rounded(self.rows + max(self._ahead(used, paths), tokens))
+    @property
+    def bytes_freeable(self) -> int:
+        return self.bytes_held
 
-    def free(self, texts: Mapping[int, Sequence[int]]) -> PreemptionRecovery:
-        """Free K and V of all rows; the returned recovery recomputes them."""
+    def most_bytes_after(self, tokens: int, paths: int, drafts: int, rows: int) -> int:
+        used, new, after = len(self._table.used), tokens + drafts, self.rows
+        if self.freed_tokens:
+            return after * self.shape.row_bytes
+        if used + new > after:
+            after = self._rounded(after + max(self._ahead(used, paths), new))
+        return max(rows, after) * self.shape.row_bytes
+
+    def free(self) -> None:
         for tensors in (self._keys, self._values):
             tensors[:] = [old[:, :0].clone() for old in tensors]
         self._change_buffers(None)
         if self._pool is not None:
             self._pool.clear()
-        return PreemptionRecovery(self.shape, self._keys, self._values, self._table, texts)
+        self._freed = self._table.ancestors_first
+
+    @property
+    def freed_tokens(self) -> int:
+        return len(self._freed)
+
+    def prepare_freed(self, limit: int) -> ForwardBatch:
+        return self.prepare_rows(self._freed[:limit])
+
+    def prepare_rows(self, now: NDArray[np.int64]) -> ForwardBatch:
+        """The batch of these freed rows; the rows before them in their paths must be computed."""
+        self._freed = self._freed[~np.isin(self._freed, now)]
+        if not self._keys[0].shape[1]:
+            for tensors in (self._keys, self._values):  # zeroed, as in `_reallocate`
+                tensors[:] = [old.new_zeros((len(old), self.rows, old.shape[2])) for old in tensors]
+        table, end = self._table, self.rows if self.padded else self.end
+        positions = table.positions[now]
+        self._show(table.seen_by(now, end), positions, table.positions[:end])
+        last = [len(now) - 1]
+        self._rows, ids, at, kept = self._place(now, table.tokens[now], positions, last)
+        return ForwardBatch(self, ids, at, kept, growths=())
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         """Only bookkeeping; no K or V is touched."""

@@ -64,7 +64,7 @@ def decode(
         events.append(RunEnded(steps, "finished"))
     finally:
         if generation is not None:
-            generation.end()
+            generation.cache.let_go()
 
 
 def _failed(steps: int, error: Exception, message: str) -> RunEnded:

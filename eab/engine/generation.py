@@ -16,11 +16,6 @@ from eab.branching.policy import Leaf, Policy
 from eab.branching.random_streams import ROOT
 from eab.branching.sampling import Predictions
 from eab.caches.base import ForwardBatch, KVCache
-from eab.caches.own import OwnCache
-from eab.caches.preemption_recovery import PreemptionRecovery
-from eab.caches.prefixed_tree import PrefixedTreeCache
-from eab.caches.state_recovery import StateRecovery
-from eab.caches.tree import TreeCache
 from eab.engine.drafting import Drafting
 from eab.engine.lookahead import Lookahead
 from eab.engine.paths import Paths
@@ -60,7 +55,7 @@ class Generation:
         self._in_pass: list[Leaf] = []  # the paths of the current forward pass
         self._counted: list[tuple[Lookahead, int]] = []  # how many of their tokens it computes
         self.has_begun = False  # whether it has taken over what the prefix cache holds
-        self._recovery: PreemptionRecovery | StateRecovery | None = None  # of freed rows or states
+        self._recomputing = False  # whether the current pass computes freed tokens again
         self._rope_switch = model.kv_shape.rope_switch
         self._long = 0 < self._rope_switch < self.paths.prompt_length  # past the switch
 
@@ -76,84 +71,57 @@ class Generation:
 
     @property
     def prefilling(self) -> bool:
-        """Whether prompt tokens or freed rows are still to be computed."""
-        return self._recovery is not None or any(
-            state.num_computed < self.paths.prompt_length for state in self.paths.lookahead.values()
-        )
+        """Whether prompt tokens, or freed ones, are still to be computed."""
+        if self._recomputing or self.cache.freed_tokens:
+            return True
+        states = self.paths.lookahead.values()
+        return any(state.num_computed < self.paths.prompt_length for state in states)
 
     @property
     def pending_tokens(self) -> int:
         """The most tokens of the prompt, or of all paths, that the next pass computes; draft tokens
         are not counted.
         """
-        if self._recovery is not None:
-            return self._recovery.rows_left
-        return sum(state.num_pending for state in self.paths.lookahead.values())
+        freed = self.cache.freed_tokens
+        return freed or sum(state.num_pending for state in self.paths.lookahead.values())
 
     @property
-    def tree_bytes(self) -> int:
-        """Bytes that the cache holds and can free; 0 if it cannot free any."""
-        return self.cache.bytes_held if isinstance(self.cache, TreeCache | OwnCache) else 0
-
-    @property
-    def most_tree_bytes_next(self) -> int:
-        """The most that `tree_bytes` can be after the next pass."""
+    def most_bytes_next(self) -> int:
+        """The most bytes that the cache can hold, and free, after the next pass."""
         paths = len(self.live)
-        drafts = self.drafting.most(paths)
-        if isinstance(self.cache, OwnCache):
-            tokens = self.pending_tokens + drafts
-            return self.cache.most_bytes_after(tokens, paths, drafts > 0, self._initial_rows())
-        if not isinstance(self.cache, TreeCache):
-            return 0
-        if self._recovery is not None:
-            return self.cache.rows * self.cache.shape.row_bytes
-        rows = self.cache.most_rows_after(min(self.pending_tokens, PREFILL_CHUNK) + drafts, paths)
-        return max(self._initial_rows(), rows) * self.cache.shape.row_bytes
+        drafts, rows = self.drafting.most(paths), self._initial_rows()
+        return self.cache.most_bytes_after(self.pending_tokens, paths, drafts, rows)
 
     def reuse_prefix(self) -> None:
         """Reuse the part of the prompt that the prefix cache holds, before the first pass."""
-        if isinstance(self.cache, PrefixedTreeCache) and not self.has_begun:
-            root = self.paths.lookahead[0]
+        if not self.has_begun:
+            self.has_begun, root = True, self.paths.lookahead[0]
             root.num_computed = self.cache.begin_with(root.tokens[:-1])
-        self.has_begun = True
 
     def keep_texts(self) -> None:
         """Add the live paths to the prefix cache."""
-        if self._recovery is None:
+        if not (self._recomputing or self.cache.freed_tokens):
             for leaf in self.live:
                 self.paths.keep(leaf.path)
-
-    def end(self) -> None:
-        """Let go of the prefix cache; nothing more is computed."""
-        if isinstance(self.cache, PrefixedTreeCache):
-            self.cache.let_go()
-
-    def free_rows(self) -> None:
-        """Free what the cache holds; the next passes recompute it before the run continues."""
-        if isinstance(self.cache, OwnCache):
-            self._recovery = self.cache.free()
-            return
-        assert isinstance(self.cache, TreeCache)
-        texts = {path: state.tokens for path, state in self.paths.lookahead.items()}
-        self._recovery = self.cache.free(texts)
 
     def prepare(self, prefill_limit: int = PREFILL_CHUNK) -> tuple[ForwardBatch, list[Event]]:
         """Reserve cache rows for the pending tokens and build the batch that computes them.
 
         Args:
-            prefill_limit: The most prompt tokens, or freed rows, in this pass.
+            prefill_limit: The most prompt tokens, or freed ones, in this pass.
 
         Raises:
             MemoryLimitError: The rows do not fit, even without draft tokens.
         """
         self.reuse_prefix()
         self._counted = []
-        if self._recovery is None:
+        if not self.cache.freed_tokens:
             self._in_pass = [leaf for leaf in self.live if self.paths.needs_pass(leaf)]
             if self._rope_switch > 0 and not self._long:
                 self._switch_rope()
-        if self._recovery is not None:
-            batch = self._recovery.prepare(min(prefill_limit, PREFILL_CHUNK))
+        if self.cache.freed_tokens:
+            self._recomputing = True
+            batch = self.cache.prepare_freed(min(prefill_limit, PREFILL_CHUNK))
             return replace(batch, long=self._long), []
         first = self.cache.reserve(self._initial_rows(), self.config.max_new_tokens - self.step)
         chunk = self._chunk(prefill_limit)
@@ -187,8 +155,8 @@ class Generation:
             self._in_pass = short
             return
         self._long = True
-        if isinstance(self.cache, TreeCache):
-            self.free_rows()  # recovery computes shared rows once
+        if self.cache.bytes_freeable:
+            self.cache.free()  # then shared rows are computed once
             return
         for path, state in states.items():
             self.cache.trim(path, 0)
@@ -215,8 +183,7 @@ class Generation:
         config = self.config
         up_front = config.r != "auto" and config.r >= config.max_new_tokens
         steps = config.max_new_tokens - 1 if up_front else 0
-        reused = self.cache.rows_in_place if isinstance(self.cache, TreeCache) else 0
-        return self.paths.prompt_length - reused + config.max_paths * steps
+        return self.paths.prompt_length - self.cache.rows_in_place + config.max_paths * steps
 
     def _batch(self, pending: Sequence[Sequence[int]]) -> ForwardBatch:
         drafts = [self.paths.lookahead[leaf.path].draft_tokens for leaf in self._in_pass]
@@ -229,8 +196,8 @@ class Generation:
     @property
     def predicted(self) -> list[tuple[int, int]]:
         """For each prediction of the current pass, the stream key of its path and its step."""
-        if self._recovery is not None:
-            return [(ROOT, 0)]  # placeholder: unused while recomputing
+        if self._recomputing:
+            return [(ROOT, 0)]  # not used
         return [(leaf.stream_key, step) for leaf, step in self.paths.logits_rows(self._in_pass)]
 
     def show_logits(self, logits: Tensor) -> None:
@@ -264,11 +231,9 @@ class Generation:
             predictions: One for each entry of `predicted`, with drawn tokens.
             tokens: How many tokens of this run went through the model.
         """
-        if self._recovery is not None and not self._recovery.rows_left:
-            self._recovery = None
+        if self.prefilling:  # the predictions inside the prompt are not needed
+            self._recomputing = False
             return []
-        if self.prefilling:
-            return []  # the predictions inside the prompt are not needed
         step, start = self.step, time.perf_counter()
         if step == 0 and len(self.paths.leaves) == 1:
             self.paths.keep(0)  # other runs may wait for the prompt

@@ -7,7 +7,6 @@ from itertools import groupby
 from eab.branching.policy import Child, Leaf, Member, grown
 from eab.branching.random_streams import ROOT
 from eab.caches.base import KVCache
-from eab.caches.prefixed_tree import PrefixedTreeCache
 from eab.engine.lookahead import MAX_AHEAD, Lookahead
 from eab.engine.step_events import StepEvents
 from eab.events import (
@@ -178,9 +177,8 @@ class Paths:
 
     def keep(self, path: int) -> None:
         """Add the computed rows of the path to the prefix cache, if there is one."""
-        if isinstance(self._cache, PrefixedTreeCache):
-            state = self.lookahead[path]
-            self._cache.keep(path, state.tokens[: state.num_computed])
+        state = self.lookahead[path]
+        self._cache.keep(path, state.tokens[: state.num_computed])
 
     def release(self, path: int) -> None:
         """End the path and free its rows."""

@@ -61,5 +61,5 @@ def _continue(
         generation.keep_texts()
         raise
     finally:
-        generation.end()
+        generation.cache.let_go()
     return probed

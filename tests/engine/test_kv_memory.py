@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.engine.kv_memory import runs_that_fit
+from eab.engine.fairness import runs_that_fit
 
 
 @dataclass(eq=False)

@@ -14,19 +14,27 @@ from served_together import (
 )
 from table_model import TableModel, random_table
 
+from eab.engine.fairness import FirstComeFirstServed, NewcomersFirst
 from eab.engine.scheduler import Scheduler
 from eab.events import TokensAppended
 
 
 @pytest.mark.parametrize(
-    ("family", "limit"), [*zip(FAMILIES, cycle(product((40, 90), (False, True))), strict=False)]
+    ("family", "limit"),
+    [
+        *zip(
+            FAMILIES,
+            cycle(product((40, 90), (FirstComeFirstServed(), NewcomersFirst()))),
+            strict=False,
+        )
+    ],
 )
 def test_preempted_runs_have_the_same_events_as_alone(monkeypatch, twins, family, limit):
-    rows, newcomers_first = limit
+    rows, rule = limit
     expected, model = expected_of(twins, family), twins(family).ours
     monkeypatch.setattr("eab.engine.handle.SLICE", 16)
     mib = rows * model.kv_shape.row_bytes / 2**20
-    scheduler = Scheduler(model, token_budget=40, kv_limit_mib=mib, newcomers_first=newcomers_first)
+    scheduler = Scheduler(model, token_budget=40, kv_limit_mib=mib, rule=rule)
     # All are submitted together, and none has ended when the next one starts.
     handles = assert_served_as_alone(scheduler, twins, expected)
     assert sum(handle.preemptions for handle in handles) > 1
@@ -64,7 +72,7 @@ def test_a_newcomer_starts_while_long_runs_hold_the_memory_and_all_runs_finish(m
     requests = [chain_request(seed=seed, policy="independent", **wide) for seed in range(6)]
     model = TableModel(random_table(3, 12))
     # One run takes 2 + 30 * 29 rows.
-    scheduler = Scheduler(model, kv_limit_mib=mib_of_rows(1700), newcomers_first=True)
+    scheduler = Scheduler(model, kv_limit_mib=mib_of_rows(1700), rule=NewcomersFirst())
     handles = [
         scheduler.submit(request, owner=str(number)) for number, request in enumerate(requests)
     ]
@@ -86,7 +94,7 @@ def test_a_newcomer_starts_while_long_runs_hold_the_memory_and_all_runs_finish(m
 
 def test_a_newcomer_waits_while_other_newcomers_hold_the_memory():
     model = TableModel(random_table(3, 12))
-    scheduler = Scheduler(model, kv_limit_mib=mib_of_rows(100), newcomers_first=True)
+    scheduler = Scheduler(model, kv_limit_mib=mib_of_rows(100), rule=NewcomersFirst())
     wide = chain_request(max_paths=12, max_new_tokens=12, policy="independent", r=1)
     handles = [scheduler.submit(wide, owner=str(number)) for number in range(3)]
     while not scheduler.paused:

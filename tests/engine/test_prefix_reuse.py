@@ -35,6 +35,7 @@ from eab.board.messages import board_message
 from eab.caches.prefix_cache import PrefixCache
 from eab.caches.prefixed_tree import PrefixedTreeCache, Prefixes
 from eab.config import BranchingConfig
+from eab.engine.fairness import FirstComeFirstServed, NewcomersFirst
 from eab.engine.handle import Handle
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
@@ -160,8 +161,8 @@ def test_continuing_a_path_computes_none_of_its_tokens(twins, prompt):
     assert usage.tokens_reused == len(model.encode(prompt, BASE)) + len(text) - 1
 
 
-@pytest.mark.parametrize("newcomers_first", [True, False])
-def test_preempted_runs_continue_after_the_prefix_they_hold(monkeypatch, twins, newcomers_first):
+@pytest.mark.parametrize("rule", [FirstComeFirstServed(), NewcomersFirst()], ids=["fcfs", "new"])
+def test_preempted_runs_continue_after_the_prefix_they_hold(monkeypatch, twins, rule):
     monkeypatch.setattr("eab.engine.handle.SLICE", 16)
     model = twins("llama").ours
     prefixes = prefixes_of(model)
@@ -170,7 +171,7 @@ def test_preempted_runs_continue_after_the_prefix_they_hold(monkeypatch, twins, 
     scheduler = Scheduler(
         model,
         kv_limit_mib=500 * model.kv_shape.row_bytes / 2**20,
-        newcomers_first=newcomers_first,
+        rule=rule,
         prefixes=prefixes,
     )
     handles = [scheduler.submit(request, owner=str(request.config.seed)) for request in asked]

@@ -9,6 +9,7 @@ from served_together import BASE, LONG, chain, chain_request, serve_all
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig
+from eab.engine.fairness import NewcomersFirst
 from eab.engine.handle import Handle
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
@@ -154,7 +155,7 @@ def test_owners_take_turns_to_start_runs_as_memory_allows():
 
 
 def test_a_newcomer_gets_a_token_while_others_hold_all_slots():
-    scheduler = endless(max_running=2, newcomers_first=True)
+    scheduler = endless(max_running=2, rule=NewcomersFirst())
     submit(scheduler, WIDE, [*"01230123"])
     steps(scheduler, 20)
     assert sorted(handle.owner for handle in scheduler.running) == list("0123")
@@ -168,7 +169,7 @@ def test_a_newcomer_gets_a_token_while_others_hold_all_slots():
 
 
 def test_a_short_prompt_does_not_wait_for_the_chunks_of_long_ones():
-    scheduler = Scheduler(chain(), token_budget=16, newcomers_first=True)
+    scheduler = Scheduler(chain(), token_budget=16, rule=NewcomersFirst())
     for number in range(8):
         scheduler.submit(chain_request("0 1 " * 200), owner=str(number))
     steps(scheduler, 12)
@@ -180,7 +181,7 @@ def test_a_short_prompt_does_not_wait_for_the_chunks_of_long_ones():
 
 def test_the_whole_prompt_of_a_newcomer_is_in_its_first_pass():
     """Up to a quarter of the pass is left for it, though others could fill it with their paths."""
-    scheduler = endless(token_budget=160, newcomers_first=True)
+    scheduler = endless(token_budget=160, rule=NewcomersFirst())
     submit(scheduler, replace(LONG_AND_WIDE, max_paths=9), [*map(str, range(24))])
     steps(scheduler, 40)
     new = scheduler.submit(chain_request("0 1 " * 20), owner="new")
@@ -191,7 +192,7 @@ def test_the_whole_prompt_of_a_newcomer_is_in_its_first_pass():
 
 def test_passes_are_short_while_a_newcomer_has_no_token():
     """Runs that have tokens share 64 in every eighth pass, and get none in the other passes."""
-    scheduler = endless(newcomers_first=True)
+    scheduler = endless(rule=NewcomersFirst())
     crowd = submit(scheduler, replace(LONG_AND_WIDE, max_paths=20), [*map(str, range(12))])
     steps(scheduler, 12)
 
@@ -211,7 +212,7 @@ def test_passes_are_short_while_a_newcomer_has_no_token():
 
 
 def test_a_wide_run_gets_turns_while_newcomers_start():
-    scheduler = endless(newcomers_first=True)
+    scheduler = endless(rule=NewcomersFirst())
     [run] = submit(scheduler, replace(LONG_AND_WIDE, max_paths=100), ["wide"])
     steps(scheduler, 12)
     before = run.tokens
