@@ -16,7 +16,7 @@ from eab.labs.tuning.frontier import setting_points
 from eab.labs.tuning.live_sweep import report_sweep
 from eab.labs.tuning.quantities import COSTS, GAINS
 from eab.labs.tuning.report import TuningReport, dumps
-from eab.labs.tuning.sentences import answer_sentence, saving_sentence
+from eab.labs.tuning.sentences import answer_sentence, over_words
 from eab.lessons import bundled_runs
 from eab.models.loading import load_model
 
@@ -34,10 +34,9 @@ def main() -> None:
         raise SystemExit(f"the sweep did not end as it should: {report.ended}")
     bundled_runs.TUNING.parent.mkdir(parents=True, exist_ok=True)
     bundled_runs.TUNING.write_bytes(dumps(report))
-    print(saving_sentence(report.cells))
     for gain in GAINS.values():
         points = setting_points(report.cells, COSTS["tokens"], gain)
-        print(f"{gain.label}: {answer_sentence(points, gain)}")
+        print(f"{gain.label}: {answer_sentence(points, gain)} {over_words(points, report.cells)}")
 
 
 if __name__ == "__main__":

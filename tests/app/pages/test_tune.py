@@ -26,7 +26,7 @@ from eab.labs.tuning.prompt_sets import SETS, TuningPrompt, bundled_prompts
 from eab.labs.tuning.quantities import COSTS, GAINS
 from eab.labs.tuning.questions import Question
 from eab.labs.tuning.report import Plan, TuningReport, dumps
-from eab.labs.tuning.sentences import answer_sentence, saving_sentence
+from eab.labs.tuning.sentences import answer_sentence, over_words
 from eab.lessons import bundled_runs
 
 STOP, PILOT_STOP = "tune_stop", "tune_pilot_stop"
@@ -66,9 +66,9 @@ def test_the_first_visit_shows_the_recorded_sweep(page: Tab) -> None:
     cost, gain = COSTS["tokens"], GAINS["distribution_error"]
     points = setting_points(recorded.cells, cost, gain)
     assert page.words[0] == answer_sentence(points, gain)
-    assert saving_sentence(recorded.cells) in page.captions
+    assert over_words(points, recorded.cells) in page.captions
     assert "Recorded: embedded, float32, on " in page.captions
-    assert page.charts == 3
+    assert page.charts == 1
     assert len(page.table[0].value) == len(points)
     planned = r"Run: 600 cells; the model makes at least 240 runs; about \d+ s"
     assert re.search(planned, page.captions)
@@ -304,10 +304,9 @@ def test_the_recommender_predicts_and_the_check_lies_in_its_interval() -> None:
     page.press("tune_pilot_start").run_to_its_end(PILOT_STOP).run()
     [sentence] = [one for one in page.words if " nat" in one]
     assert "6 paths: " in sentence
-    assert "Predicted from 2 prompts and 6 seeds" in page.captions
-    assert "Not measured yet" in page.said
+    assert [*page.table[0].value["Measured with other seeds"]] == ["not measured yet"] * 2
     page.press("tune_check").run_to_its_end(PILOT_STOP).run()
-    assert "both inside the predicted interval" in page.said
+    assert [*page.table[0].value["Inside the interval"]] == ["yes", "yes"]
     page.press("tune_use_recommended")
     assert f"{page.session_state['set_threshold_nats']:g} nat" in sentence
 

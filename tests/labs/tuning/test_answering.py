@@ -13,7 +13,6 @@ from eab.config import BranchingConfig
 from eab.errors import QuestionsError
 from eab.labs.tuning.answering import Answering, QuestionResult, SamplingResults
 from eab.labs.tuning.evaluation import report
-from eab.labs.tuning.evaluation_pictures import evaluation_figure
 from eab.labs.tuning.evaluation_report import (
     GREEDY,
     INDEPENDENT,
@@ -24,6 +23,7 @@ from eab.labs.tuning.evaluation_report import (
     ScoreRow,
     verdict,
 )
+from eab.labs.tuning.pictures import evaluation_figure
 from eab.labs.tuning.questions import Question
 from eab.labs.tuning.scores import Interval
 from eab.models.loading import load_model

@@ -181,14 +181,12 @@ def content() -> dict[str, Any]:
 def draw_everything(found: TuningReport, cost: Quantity, gain: Quantity) -> None:
     points = setting_points(found.cells, cost, gain)
     if points:
-        figures.pareto_figure(points, cost, gain).to_json()
-        figures.parallel_figure(points, ["entropy_threshold"], cost, gain).to_json()
+        figures.heat_figure(points, gain, "entropy_threshold", "").to_json()
+        tuning_words.setting_rows(points, cost, gain)
         tuning_words.settings_table(points, cost, gain).to_csv()
         tuning_words.answer_sentence(points, gain).encode()
-        tuning_words.sampling_sentence(points, gain).encode()
         tuning_words.heat_sentence(points, gain).encode()
-    tuning_words.saving_sentence(found.cells).encode()
-    tuning_words.over_words(points).encode()
+    tuning_words.over_words(points, found.cells).encode()
     cells_table(found.cells).to_parquet(None)
     dumps(found)
 
