@@ -68,8 +68,9 @@ def over_words(points: Sequence[SettingPoint], cells: Sequence[Cell]) -> str:
     )
     spared = sum(cell.made == "resimulated" for cell in cells) / len(cells)
     return (
-        f"Means over {counted(prompts, 'prompt')} and {each}. {interval} {spared:.0%} of the cells "
-        "follow exactly from the run at a lower threshold, without the model; they have no time."
+        f"Means over {counted(prompts, 'prompt')} and {each}. {interval} {spared:.0%} of "
+        f"{counted(len(cells), 'cell')} follow exactly from the run at a lower threshold, without "
+        "the model; they have no time."
     )
 
 

@@ -113,7 +113,7 @@ def test_differences_within_the_error_are_not_reported() -> None:
     )
     assert "One seed has no interval" in tuning_words.over_words(single, cells)
     assert tuning_words.over_words(points(), sweep()).endswith(
-        "33% of the cells follow exactly from the run at a lower threshold, without the model; "
+        "33% of 36 cells follow exactly from the run at a lower threshold, without the model; "
         "they have no time."
     )
 
