@@ -42,7 +42,7 @@ HOW_IT_WORKS: Final = """
 A **cell** is one run: a combination of settings (below: a *setting*), a prompt and a seed. The mean
 over the prompts is taken per seed, and the spread between the seeds gives the interval (95%,
 Student's t). Two settings differ if the interval of their difference, paired by seed, does not
-contain 0; otherwise the page says "no difference measured".
+contain 0; otherwise the table says "no difference measured".
 
 The **Pareto front** contains the settings that no other setting dominates: none costs no more,
 gains no less, and is better in one of the two. **Independent sampling** is the baseline: ordinary

@@ -13,7 +13,7 @@ from rich.progress import Progress
 
 from eab.labs.tuning import default_sweep
 from eab.labs.tuning.frontier import setting_points
-from eab.labs.tuning.live_sweep import report_sweep
+from eab.labs.tuning.job import report_sweep
 from eab.labs.tuning.quantities import COSTS, GAINS
 from eab.labs.tuning.report import TuningReport, dumps
 from eab.labs.tuning.sentences import answer_sentence, over_words

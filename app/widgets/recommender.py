@@ -17,8 +17,7 @@ from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.frontier import setting_of
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.job import sweep_job
-from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.questions import Question
+from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.recommendation import (
     CHECK_HEADINGS,
     CHECK_SEEDS,

@@ -345,7 +345,7 @@ def test_tune_fits_its_first_screen_and_a_click_selects_a_tile(open_page: OpenPa
     configs = [cell.config for cell in bundled_runs.tuning().cells]
     thresholds = [one.entropy_threshold for one in configs]
     limits = [one.max_paths for one in configs]
-    setting = page.get_by_role("combobox", name="Setting (or click it in a chart)")
+    setting = page.get_by_role("combobox", name="Setting (or click it in the chart)")
     # The last tile first: the first is already selected, and a click on it cannot be waited for.
     for choose, tile in ((max, "last"), (min, "first")):
         page.locator("[data-test-script-state=notRunning]").wait_for()

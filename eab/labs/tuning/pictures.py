@@ -9,7 +9,7 @@ from eab.figures.drawing import go
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.evaluation_report import GREEDY, INDEPENDENT, TREE, EvaluationReport
 from eab.labs.tuning.frontier import SettingPoint, setting_points
-from eab.labs.tuning.quantities import Quantity, quantity
+from eab.labs.tuning.quantities import COSTS, PATHS, Quantity
 from eab.labs.tuning.recommendation import THRESHOLDS, Recommendation
 from eab.labs.tuning.seed_means import Mean
 from eab.labs.tuning.sentences import label, mean_words, setting_words, value_words
@@ -94,9 +94,9 @@ def _hover(point: SettingPoint, gain: Quantity) -> str:
 def pilot_figure(pilot: Sequence[Cell], advice: Recommendation) -> go.Figure:
     """The targeted quantity over the pilot's thresholds, with 95% intervals over the seeds."""
     wanted, number = advice.wanted
-    of = quantity(wanted)
+    of = PATHS if wanted == "paths" else COSTS[wanted]
     points = sorted(
-        setting_points(pilot, quantity("tokens"), of),
+        setting_points(pilot, COSTS["tokens"], of),
         key=lambda point: point.config.entropy_threshold,
     )
     figure = go.Figure()

@@ -17,7 +17,7 @@ from eab.errors import ConfigError
 from eab.formatting import counted
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.frontier import SettingPoint, setting_points
-from eab.labs.tuning.quantities import quantity
+from eab.labs.tuning.quantities import COSTS, PATHS
 from eab.labs.tuning.seed_means import Mean
 
 CHECK_HEADINGS: Final = ("", "Predicted", "Measured with other seeds", "Inside the interval")
@@ -138,7 +138,7 @@ def recommend(
 
 
 def _points(cells: Iterable[Cell]) -> list[SettingPoint]:
-    return setting_points(cells, quantity("tokens"), quantity("paths"))
+    return setting_points(cells, COSTS["tokens"], PATHS)
 
 
 def _means(point: SettingPoint) -> dict[Wanted, Mean]:

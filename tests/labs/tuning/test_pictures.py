@@ -1,6 +1,5 @@
 """The charts, tables and sentences of a sweep agree with its cells and do not report noise."""
 
-
 import pandas as pd
 from cells import cell
 

@@ -15,10 +15,9 @@ from eab.errors import ConfigError
 from eab.labs.tuning import recommendation as words_of
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.live_sweep import report_pilot
+from eab.labs.tuning.job import report_pilot
 from eab.labs.tuning.pictures import pilot_figure
-from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.questions import Question
+from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.recommendation import (
     CHECK_SEEDS,
     MOST_REFINEMENTS,
