@@ -42,7 +42,7 @@ HOW_IT_WORKS: Final = """
 A **cell** is one run: a combination of settings (below: a *setting*), a prompt and a seed. The mean
 over the prompts is taken per seed, and the spread between the seeds gives the interval (95%,
 Student's t). Two settings differ if the interval of their difference, paired by seed, does not
-contain 0; otherwise the page says "no difference measured".
+contain 0; otherwise the table says "no difference measured".
 
 The **Pareto front** contains the settings that no other setting dominates: none costs no more,
 gains no less, and is better in one of the two. **Independent sampling** is the baseline: ordinary
@@ -133,7 +133,7 @@ def sweep() -> None:
     show_problems(SWEEP.current())
     if sweeping:
         SWEEP.watch(sweeping)
-        polling.fragment(growing(cost, gain), polling.interval(REDRAW_SECONDS))
+        polling.fragment(growing(gain), polling.interval(REDRAW_SECONDS))
     else:
         results(displayed, points, cost, gain)
         SWEEP.watch(sweeping)
@@ -141,16 +141,15 @@ def sweep() -> None:
         st.markdown(HOW_IT_WORKS)
 
 
-def growing(cost: Quantity, gain: Quantity) -> Callable[[], None]:
-    """A function that draws the charts while the cells run, so that the heat map fills in."""
+def growing(gain: Quantity) -> Callable[[], None]:
+    """A function that draws the heat map while the cells run, so that it fills in."""
 
     def draw_so_far() -> None:
         displayed = SWEEP.displayed()
         with displayed.locked:
             cells = [*displayed.state.cells]
         if cells:
-            points, key = setting_points(cells, cost, gain), f"{displayed.key}-growing"
-            sweep_charts.draw_charts(cells, points, cost, gain, key, clickable=False)
+            sweep_charts.draw_heat_map(cells, gain, [], f"{displayed.key}-growing", False)
 
     return draw_so_far
 
@@ -170,27 +169,23 @@ def answer(report: TuningReport, points: Sequence[SettingPoint], gain: Quantity)
 def results(
     displayed: Entry[TuningReport], points: Sequence[SettingPoint], cost: Quantity, gain: Quantity
 ) -> None:
-    """Draw the charts of a sweep that no longer changes, one of its cells, tables and downloads."""
+    """Draw the heat map of a sweep that no longer changes, one of its cells, tables and files."""
     from eab.figures.tables import text_table
     from eab.labs.tuning import sentences as words
 
-    report, key = displayed.state, displayed.key
+    report = displayed.state
     cells = report.cells
     if not cells:
         return
-    charts = st.container()
+    chart = st.container()
     white = white_background()
-    with charts:
-        sweep_charts.draw_charts(cells, points, cost, gain, key, white=white)
-        st.caption(
-            f"{words.over_words(points)} {words.saving_sentence(cells)} "
-            f"{words.unknown_sentence(cells, cost)}"
-        )
+    with chart:
+        sweep_charts.draw_heat_map(cells, gain, points, displayed.key, white)
+        st.caption(words.over_words(points, cells))
         origin(displayed.state.began, displayed.live is not None)
     if points:
         st.header("One cell")
         sweep_cells.draw(points, cells, report.model_name)
-        sweep_charts.draw_parallel(points, cost, gain, key, white)
         st.header("All settings")
         with st.container(key="tune_settings"):
             st.table(text_table(words.setting_rows(points, cost, gain), words.HEADINGS))

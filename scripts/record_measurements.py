@@ -41,9 +41,11 @@ from eab.labs.quantization import results as format_results
 from eab.labs.quantization.measure import measure_formats
 from eab.labs.tuning import default_sweep
 from eab.labs.tuning import report as tuning
-from eab.labs.tuning.live_sweep import report_sweep
+from eab.labs.tuning.frontier import setting_points
+from eab.labs.tuning.job import report_sweep
+from eab.labs.tuning.quantities import COSTS, GAINS
 from eab.labs.tuning.report import TuningReport
-from eab.labs.tuning.sentences import saving_sentence
+from eab.labs.tuning.sentences import answer_sentence, over_words
 from eab.labs.variants import cache_pictures as caches
 from eab.labs.variants import draft_speed_pictures as speculation_speed
 from eab.labs.variants import times as variant_times
@@ -218,7 +220,10 @@ def measure_sweep(model: HuggingFaceModel, _: int, watch: Watch) -> Measured:
     def write() -> None:
         bundled_runs.TUNING.write_bytes(tuning.dumps(report))
 
-    return Measured(saving_sentence(report.cells), [], write)
+    gain = next(iter(GAINS.values()))
+    points = setting_points(report.cells, COSTS["tokens"], gain)
+    sentence = f"{answer_sentence(points, gain)} {over_words(points, report.cells)}"
+    return Measured(sentence, [], write)
 
 
 MEASUREMENTS: Final[Mapping[str, Measurement]] = {

@@ -20,8 +20,8 @@ questions.
 def show() -> None:
     """Draw the chart, the table, and their origin."""
     from eab.figures.tables import text_table
-    from eab.labs.tuning.evaluation_pictures import evaluation_figure
     from eab.labs.tuning.evaluation_report import ROW_HEADINGS, report_rows, verdict
+    from eab.labs.tuning.pictures import evaluation_figure
 
     report = bundled_runs.evaluation()
     white = white_background()

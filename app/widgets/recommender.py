@@ -17,17 +17,19 @@ from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.frontier import setting_of
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.job import sweep_job
-from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.questions import Question
+from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.recommendation import (
+    CHECK_HEADINGS,
     CHECK_SEEDS,
     PILOT_SEEDS,
     THRESHOLDS,
     Recommendation,
     Wanted,
+    check_rows,
     measured_means,
     pilot_config,
     recommend,
+    recommendation_sentence,
 )
 
 _KIND, _NUMBER = "tune_wanted", "tune_wanted_number"
@@ -115,7 +117,7 @@ def _predict() -> None:
 
 def _result(cells: Sequence[Cell], key: str, model_name: str, checking: bool) -> None:
     from eab.figures.tables import text_table
-    from eab.labs.tuning import recommendation_pictures as words
+    from eab.labs.tuning.pictures import pilot_figure
 
     try:
         advice = recommend(cells, *_wanted())
@@ -128,14 +130,12 @@ def _result(cells: Sequence[Cell], key: str, model_name: str, checking: bool) ->
     measured = {} if checking else measured_means(checked)
     draw(
         "",
-        words.recommendation_sentence(advice),
-        words.pilot_figure(cells, advice),
+        recommendation_sentence(advice),
+        pilot_figure(cells, advice),
         "pilot",
         f"{key}-{advice.wanted}-{len(cells)}",
     )
-    st.text(words.check_sentence(advice, measured))
-    st.table(text_table(words.check_rows(advice, measured), words.CHECK_HEADINGS))
-    st.caption(words.basis_sentence(advice))
+    st.table(text_table(check_rows(advice, measured), CHECK_HEADINGS))
     with st.container(horizontal=True, key="tune_recommended"):
         st.button(
             "Check",

@@ -1,5 +1,5 @@
-"""One setting of a sweep, chosen in a chart or in a list, and what can be done with its cells: open
-a cell's tree, compare it with another cell, or use its settings.
+"""One setting of a sweep, chosen in the heat map or in a list, and what can be done with its cells:
+open a cell's tree, compare it with another cell, or use its settings.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _SETTING, _PROMPT, _SEED, _OTHER = (
 
 
 def choose(number: int) -> None:
-    """Choose the setting with this number; for clicks in charts."""
+    """Choose the setting with this number; for clicks in the heat map."""
     st.session_state[_SETTING] = number
 
 
@@ -44,7 +44,7 @@ def draw(points: Sequence[SettingPoint], cells: Sequence[Cell], model_name: str)
     with st.container(key="tune_cell"):
         setting, prompt, seed = st.columns([5, 4, 2])
     number = setting.selectbox(
-        "Setting (or click it in a chart)",
+        "Setting (or click it in the chart)",
         range(len(points)),
         format_func=labels.__getitem__,
         key=_SETTING,

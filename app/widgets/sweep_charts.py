@@ -1,4 +1,4 @@
-"""The charts and tables of a sweep on the Tune page."""
+"""The heat map of a sweep on the Tune page, and the choice of the cost and the gain."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -22,7 +22,6 @@ _KEYS: Final = {"Cost": "tune_cost", "Gain": "tune_gain"}
 _ACROSS, _DOWN = "tune_across", "tune_down"
 # The first two of these that vary are the axes of the heat map.
 _PREFERRED: Final = ("entropy_threshold", "max_paths", "branch_factor", "policy")
-_FEW: Final = 2  # settings on the axes of the heat map
 
 
 def chosen(label: str, cells: Sequence[Cell]) -> Quantity:
@@ -55,40 +54,12 @@ def _known(label: str, cells: Sequence[Cell]) -> dict[str, Quantity]:
     return known or among
 
 
-def draw_charts(
-    cells: Sequence[Cell],
-    points: Sequence[SettingPoint],
-    cost: Quantity,
-    gain: Quantity,
-    key: str,
-    *,
-    clickable: bool = True,
-    white: bool = False,
-) -> None:
-    """Draw the heat map and the Pareto front of these points."""
-    from eab.labs.tuning import pictures as tuning
-    from eab.labs.tuning import sentences as words
-
-    key = f"{key}-{cost.column}-{gain.column}-{len(cells)}"
-    heat, pareto = st.columns(2, gap="medium")
-    with heat:
-        _heat_map(cells, gain, points if clickable else [], key, white)
-    with pareto:
-        draw(
-            "",
-            words.sampling_sentence(points, gain),
-            tuning.pareto_figure(points, cost, gain),
-            "pareto",
-            key,
-            white,
-            on_click=sweep_cells.choose if clickable else None,
-        )
-
-
-def _heat_map(
+def draw_heat_map(
     cells: Sequence[Cell], gain: Quantity, points: Sequence[SettingPoint], key: str, white: bool
 ) -> None:
-    """Draw the heat map and, below it, the choice of its axes, unless cells are still running."""
+    """Draw the heat map and, below it, the choice of its axes, unless cells are still running: then
+    there are no `points` to click.
+    """
     from eab.labs.tuning import pictures as tuning
     from eab.labs.tuning import sentences as tuning_words
 
@@ -103,13 +74,14 @@ def _heat_map(
             sweep_cells.choose(place[shown[number].config])
 
     same = [name for name in varying(point.config for point in every) if name not in (across, down)]
+    drawn = f"{key}-{gain.column}-{len(cells)}-{across}-{down}-{len(shown)}"
     with chart:
         draw(
             "",
             tuning_words.heat_sentence(shown, gain, same),
             tuning.heat_figure(shown, gain, across, down),
             "heat-map",
-            f"{key}-{across}-{down}-{len(shown)}-{shown[0].config if shown else ''}",
+            f"{drawn}-{shown[0].config if shown else ''}",
             white,
             on_click=clicked if points else None,
         )
@@ -154,25 +126,3 @@ def _fixed(name: str, values: Sequence[Any], best: Any) -> Any:
         format_func=lambda value: value_words(name, value),
         key=key,
     )
-
-
-def draw_parallel(
-    points: Sequence[SettingPoint], cost: Quantity, gain: Quantity, key: str, white: bool
-) -> None:
-    """Draw parallel coordinates if more than two settings vary."""
-    from eab.labs.tuning import pictures as tuning
-    from eab.labs.tuning import sentences as tuning_words
-
-    names = varying(point.config for point in points)
-    if len(names) <= _FEW:
-        return
-    with st.container(key="tune_parallel"):
-        draw(
-            "All settings at once",
-            tuning_words.effects_sentence(points, names, gain),
-            tuning.parallel_figure(points, names, cost, gain),
-            "parallel",
-            f"{key}-{cost.column}-{gain.column}-{len(points)}",
-            white,
-        )
-    st.caption("Drag along an axis to select the lines that pass there.")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
@@ -16,8 +17,7 @@ from eab.errors import ConfigError
 from eab.formatting import counted, human_seconds
 from eab.labs.tuning import default_sweep
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.questions import Question
+from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.report import Plan
 from eab.labs.tuning.work_items import Item, items_of
 from eab.lessons import bundled_runs
@@ -280,7 +280,7 @@ def check_plan(plan: Plan) -> None:
     """
     check_cells(plan.cells)
     _check_prompts([prompt.question.prompt for prompt in plan.prompts])
-    sizes = (len(json.dumps(prompt.as_json())) for prompt in plan.prompts)  # with the answers
+    sizes = (len(json.dumps(asdict(prompt))) for prompt in plan.prompts)  # with the answers
     if plan.grid.varied.keys() - _VARIED or max(sizes) > _MOST_BYTES:
         raise ConfigError(
             "this sweep was not started on this page, so it cannot be resumed here. Press Use its "

@@ -16,7 +16,7 @@ from eab.config import SETTINGS, AllocationStep
 from eab.errors import ApproximateWarning, RecordError, check_one_of
 from eab.events import Event
 from eab.formatting import quoted
-from eab.labs.tuning.answer_rule import load_rule
+from eab.labs.tuning.measure import load_rule
 from eab.run import RunFold, RunState
 from eab.text_values import as_plain_number, is_iterable
 from eab.threshold_scales import THRESHOLD_SCALES

@@ -23,7 +23,7 @@ from eab.errors import EabError, PromptError, RunsError
 from eab.events import RunEnded
 from eab.events.chat import parse_messages
 from eab.formatting import as_sentence, counted, human_bytes
-from eab.labs.tuning.answer_rule import load_rule
+from eab.labs.tuning.measure import load_rule
 from eab.labs.variants.costs import variants_sentence
 from eab.labs.variants.results import REPEATS
 from eab.record.prompt_lines import read_text
@@ -250,8 +250,7 @@ def evaluate(
 ) -> None:
     """Measure how well uncertainty scores tell wrong answers from right ones."""
     from eab.cli import evaluation
-    from eab.labs.tuning.answering import Answering
-    from eab.labs.tuning.evaluation import report
+    from eab.labs.tuning.evaluation import Answering, report
     from eab.labs.tuning.prompt_sets import QUESTIONS, read_questions
 
     files.check_writable(json_file, rows_file)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from eab.cli.progress import bar_console
 from eab.formatting import listed
-from eab.labs.tuning.answering import Answering, SamplingResults
+from eab.labs.tuning.evaluation import Answering, SamplingResults
 from eab.labs.tuning.evaluation_report import (
     ROW_HEADINGS,
     EvaluationReport,
@@ -21,7 +21,7 @@ from eab.labs.tuning.evaluation_report import (
     verdict,
     written,
 )
-from eab.labs.tuning.questions import Question
+from eab.labs.tuning.prompt_sets import Question
 from eab.record.whole_file import write_table
 
 

@@ -55,7 +55,7 @@ def sweep(
         ),
     ],
     out: Annotated[
-        Path, typer.Option(help="Folder for the journal, the table of cells and the run files.")
+        Path, typer.Option(help="Folder for the cells, a table of them and the run files.")
     ],
     grid: Grid,
     source: options.ModelOptions,

@@ -15,8 +15,7 @@ from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.events import Event, RunEnded
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.questions import Question
+from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.sweeping import sweep
 from eab.models.base import LanguageModel
 from eab.models.own_cache import with_cache

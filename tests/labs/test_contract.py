@@ -27,11 +27,10 @@ from eab.labs.bmc import results as bmc_results
 from eab.labs.quantization import held_out, machine_speed
 from eab.labs.quantization import measure as quantization
 from eab.labs.quantization import results as quantization_results
-from eab.labs.tuning import live_sweep as tuning
+from eab.labs.tuning import job as tuning
 from eab.labs.tuning import report as tuning_results
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.questions import Question
+from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.variants import measure as variants
 from eab.labs.variants import results as variants_results
 from eab.labs.variants import times as variants_times

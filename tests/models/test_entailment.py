@@ -15,11 +15,9 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 from eab.analysis.same_answer import exact, grouped
 from eab.config import BranchingConfig
 from eab.errors import ConfigError, ModelError
-from eab.labs.tuning.answer_rule import load_rule
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.measure import Measurement
-from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.questions import Question
+from eab.labs.tuning.measure import Measurement, load_rule
+from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.sweeping import sweep
 from eab.models.entailment import load_entailment
 

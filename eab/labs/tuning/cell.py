@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
-from eab.config import PENALTIES, SETTINGS, BranchingConfig
+from eab.config import SETTINGS, BranchingConfig
 from eab.errors import RecordError
 from eab.events.fields import Count, PromptText, Seconds
 from eab.formatting import quoted
@@ -68,13 +68,6 @@ class Cell:
 COLUMNS: Final = tuple(
     name for each in fields(Cell) for name in (SETTINGS if each.name == "config" else (each.name,))
 )
-# Settings that older sweeps lack, in their columns and in the keys of their cells
-LATER_SETTINGS: Final = {
-    name: SETTINGS[name].default
-    for name in (*PENALTIES, "min_p", "typical_p", "top_n_sigma", "branch_min_p", "block_size")
-}
-# Columns that older sweeps lack, with their defaults
-_LATER: Final = {"brier": None, "chat_template_kwargs": "", "stop": (), **LATER_SETTINGS}
 
 
 def run_file_name(key: str) -> str:
@@ -83,14 +76,13 @@ def run_file_name(key: str) -> str:
 
 
 def cell_from_row(row: Mapping[str, Any]) -> Cell:
-    """The cell with these columns; later ones may be missing. RecordError for invalid values."""
-    row = _LATER | dict(row)
-    missing = [name for name in COLUMNS if name not in row]
-    if missing:
-        raise RecordError(f"the cell has no column {missing[0]!r}; it has {quoted([*row])}")
-    settings = {name: row.pop(name) for name in SETTINGS}
+    """The cell with these columns; RecordError for missing columns and values that are not allowed.
+    A setting without a column, from before there was this setting, has its default.
+    """
+    settings = {name: value for name, value in row.items() if name in SETTINGS}
+    own = {name: value for name, value in row.items() if name not in SETTINGS}
     try:
-        cell = read(row | {"config": settings}, Cell)
+        cell = read(own | {"config": settings}, Cell)
     except NotDeclaredError as error:
         raise RecordError(f"the cell has a value that is not allowed: {error}") from error
     if cell.run_file not in (None, run_file_name(cell.key)):

@@ -1,12 +1,23 @@
-"""Scores every way of sampling, and compares the tree with independent texts."""
+"""Answers every question greedily, by a tree, and by independent texts for about equal tokens; and
+compares how well scores of uncertainty find wrong answers.
+"""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
+from eab.analysis.answer_parts import Part
+from eab.analysis.answers import group_answers
+from eab.analysis.same_answer import SameAnswer
+from eab.analysis.uncertainty import uncertainty
+from eab.caches.prefix_cache import PrefixCache
+from eab.config import BranchingConfig
+from eab.engine.loop import event_stream
+from eab.engine.request import Request
 from eab.errors import QuestionsError
-from eab.labs.tuning.answering import SamplingResults
 from eab.labs.tuning.evaluation_report import (
     GREEDY,
     INDEPENDENT,
@@ -14,11 +25,12 @@ from eab.labs.tuning.evaluation_report import (
     TREE,
     EntropyError,
     EvaluationReport,
-    Gain,
     ScoreRow,
 )
-from eab.labs.tuning.questions import Question
+from eab.labs.tuning.prompt_sets import Question
 from eab.labs.tuning.scores import Flags, Interval, Values, aurac, auroc, bootstrap
+from eab.models.base import LanguageModel
+from eab.run import RunState, fold
 
 # A single text has only these scores; its predictive entropy is -ln p.
 _OF_GREEDY: Final = {
@@ -26,6 +38,90 @@ _OF_GREEDY: Final = {
     "length-normalised predictive entropy": "-ln p per token",
     "length of the answer": "length of the answer",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionResult:
+    """The result of one way of sampling for one question."""
+
+    answer: str
+    right: bool | None  # whether this is a known answer; None if chance decides the answer
+    tokens: int  # generated tokens that went through the model
+    tokens_per_text: float  # tokens that an independent text is expected to take, by the weights
+    # Scores by name, None if not measured; higher is more uncertain
+    scores: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingResults:
+    """One way of sampling, with a reading for each question, in order."""
+
+    name: str
+    config: BranchingConfig
+    readings: list[QuestionResult]
+
+    @property
+    def tokens(self) -> int:
+        """Generated tokens that went through the model, summed over all questions."""
+        return sum(reading.tokens for reading in self.readings)
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """How the questions are answered and compared."""
+
+    model: LanguageModel
+    config: BranchingConfig  # the settings of the tree; its policy must branch
+    part: Part  # which part of a text is its answer
+    same: SameAnswer  # the rule that compares answers, with each other and with known answers
+    prefixes: PrefixCache | None = None  # lets all ways of sampling share a computed prompt
+
+    def ways(self, questions: Sequence[Question]) -> Iterator[tuple[SamplingResults, int]]:
+        """Answer all questions in each way. After each, yield the way and how many it has answered.
+
+        The independent texts together are expected to take about as many tokens as all trees.
+        """
+        greedy = SamplingResults(GREEDY, replace(self.config, policy="greedy"), [])
+        tree = SamplingResults(TREE, self.config, [])
+        for way in (greedy, tree):
+            yield from self._answered(way, questions)
+        per_text = math.fsum(reading.tokens_per_text for reading in tree.readings)
+        texts = max(1, round(tree.tokens / per_text)) if per_text else 1
+        config = replace(self.config, policy="independent", max_paths=texts)
+        yield from self._answered(SamplingResults(INDEPENDENT, config, []), questions)
+
+    def _answered(
+        self, way: SamplingResults, questions: Sequence[Question]
+    ) -> Iterator[tuple[SamplingResults, int]]:
+        for number, question in enumerate(questions):
+            # A new seed for each, or the same random numbers would decide all questions.
+            config = replace(way.config, seed=(way.config.seed + number) % 2**31)
+            asked = Request(question.prompt, config)
+            run = fold(event_stream(self.model, asked, prefixes=self.prefixes))
+            run.raise_if_failed()
+            way.readings.append(self._reading(question, run))
+            yield way, number + 1
+
+    def _reading(self, question: Question, run: RunState) -> QuestionResult:
+        answers = group_answers(run, self.part, self.same)
+        top = answers.ranked[0]
+        right = any(self.same(question.prompt, top.text, known) for known in question.answers)
+        measures = uncertainty(run, answers)
+        scores = {
+            "semantic entropy": measures.semantic,
+            "semantic entropy, Rao-Blackwellised": measures.rao_blackwellised,
+            "predictive entropy": measures.predictive,
+            "length-normalised predictive entropy": measures.length_normalised,
+            "1 - P(most likely answer)": 1.0 - top.weight,
+            "unexplored probability": 1.0 - measures.explored,
+            "length of the answer": float(len(top.text)),
+        }
+        tokens = run.tokens_needed - len(run.started.prompt_tokens)
+        # The last token of a text never goes through the model.
+        per_text = math.fsum(sample.weight * (len(sample.token_ids) - 1) for sample in run.samples)
+        return QuestionResult(
+            top.text, right if question.answers else None, tokens, per_text, scores
+        )
 
 
 def report(questions: Sequence[Question], ways: Sequence[SamplingResults]) -> EvaluationReport:
@@ -43,7 +139,7 @@ def report(questions: Sequence[Question], ways: Sequence[SamplingResults]) -> Ev
             "correctly; a comparison needs right and wrong answers, so add other questions"
         )
     rows = [] if one_sided else _score_rows(ways, facts, wrong)
-    gains = [] if one_sided else _gains(by_name, facts, wrong)
+    gains = {} if one_sided else _gains(by_name, facts, wrong)
     errors, error_gain = _entropy_errors(by_name, questions, chances)
     return EvaluationReport(
         len(facts),
@@ -52,7 +148,7 @@ def report(questions: Sequence[Question], ways: Sequence[SamplingResults]) -> Ev
         {way.name: way.tokens for way in ways},
         by_name[INDEPENDENT].config.max_paths,
         tuple(rows),
-        tuple(gains),
+        gains,
         errors,
         error_gain,
     )
@@ -72,12 +168,14 @@ def _score_rows(
     return rows
 
 
-def _gains(by_name: dict[str, SamplingResults], facts: Sequence[int], wrong: Flags) -> list[Gain]:
-    gains = []
+def _gains(
+    by_name: dict[str, SamplingResults], facts: Sequence[int], wrong: Flags
+) -> dict[str, Interval]:
+    gains = {}
     for name in by_name[TREE].readings[0].scores:
         ours, theirs = (_scores(by_name[way], name, facts) for way in (TREE, INDEPENDENT))
-        gains.append(Gain(name, bootstrap(_auroc_gain, ours, theirs, wrong)))
-    return [gain for gain in gains if gain.auroc.is_known]
+        gains[name] = bootstrap(_auroc_gain, ours, theirs, wrong)
+    return {name: gain for name, gain in gains.items() if gain.is_known}
 
 
 def _auroc_gain(ours: Values, theirs: Values, wrong: Flags) -> float:

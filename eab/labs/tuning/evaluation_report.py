@@ -23,14 +23,6 @@ class ScoreRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Gain:
-    """The tree compared with independent texts, paired by question."""
-
-    score: str
-    auroc: Interval  # AUROC of the tree minus that of independent texts
-
-
-@dataclass(frozen=True, slots=True)
 class EntropyError:
     """The error of the semantic entropy, over questions whose answers chance decides."""
 
@@ -49,7 +41,9 @@ class EvaluationReport:
     tokens: dict[str, int]  # generated tokens through the model, by way
     texts: int
     rows: tuple[ScoreRow, ...]
-    gains: tuple[Gain, ...]
+    gains: dict[
+        str, Interval
+    ]  # AUROC of the tree minus that of independent texts, paired, by score
     errors: tuple[EntropyError, ...]
     # Mean absolute error of the tree minus that of independent texts, paired; negative if the tree
     # is better. None without such questions.
@@ -72,8 +66,7 @@ def written(interval: Interval) -> str:
 def verdict(report: EvaluationReport) -> str:
     """Whether the tree helps, in plain sentences; no difference if an interval contains 0."""
     words = []
-    gain = next((gain.auroc for gain in report.gains if gain.score == SEMANTIC), None)
-    if gain is not None:
+    if (gain := report.gains.get(SEMANTIC)) is not None:
         words.append(
             f"Wrong answers: the semantic entropy of the tree {_compared(gain, 'better', 'worse')} "
             f"(difference of AUROC {_signed(gain)}, {gain.questions:,} questions)."

@@ -5,9 +5,10 @@ is exact (`eab.what_if.resimulate`). The model makes the next run for the rest, 
 """
 
 from collections import defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Hashable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from eab import record
 from eab.caches.prefixed_tree import prefix_cache
@@ -17,10 +18,9 @@ from eab.engine.many_runs import ActiveRun, ManyRuns
 from eab.engine.request import Request
 from eab.errors import EabError, RecordError
 from eab.events import Event, ModelCard, Probed
-from eab.labs.tuning.answer_rule import load_rule
 from eab.labs.tuning.cell import Cell, run_file_name
-from eab.labs.tuning.measure import Measurement
-from eab.labs.tuning.work_items import Item, Outcome, SweepProgress, cell_key, item_key
+from eab.labs.tuning.measure import Measurement, load_rule
+from eab.labs.tuning.work_items import Item, Outcome, cell_key
 from eab.models.base import LanguageModel
 from eab.models.transformers_model import TransformersModel
 from eab.run import fold
@@ -31,28 +31,19 @@ WARM_UP_TOKENS = 2
 MOST_EVENTS = 100_000  # total of all remembered runs, about 60 MiB
 
 
-@dataclass(slots=True)
+# Settings, with the events of their run, and its share of the time; None if it is resimulated
+_Made: TypeAlias = tuple[BranchingConfig, Sequence[Event], float | None]
+
+
+@dataclass(frozen=True, slots=True)
 class _Work:
     item: Item
     left: list[BranchingConfig]  # settings that have no cell yet
-    cells: list[Cell] = field(default_factory=list)
-    runs: dict[str, bytes] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
 
     @property
     def request(self) -> Request:
         """The request for the next run."""
         return self.item.prompt.request(self.left[0], self.item.policy)
-
-    def outcome(self) -> Outcome:
-        """What was made since the last outcome; the rest of the item stays."""
-        made = tuple(config for config in self.item.configs if config not in self.left)
-        outcome = Outcome(
-            replace(self.item, configs=made), tuple(self.cells), tuple(self.failures), self.runs
-        )
-        self.item = replace(self.item, configs=tuple(self.left))
-        self.cells, self.failures, self.runs = [], [], {}
-        return outcome
 
 
 class InProcess:
@@ -70,8 +61,8 @@ class InProcess:
         self._card = _card_of(model)
         self._remembers = remember
         self._prefixes = prefix_cache(model.kv_shape) if measurement.reuse_prompts else None
-        # by `item_key`, lowest threshold first
-        self._remembered: defaultdict[str, list[Sequence[Event]]] = defaultdict(list)
+        # by `Item.shared`, lowest threshold first
+        self._remembered: defaultdict[Hashable, list[Sequence[Event]]] = defaultdict(list)
         self._events = 0
         load_rule(measurement.same_answer)  # cached; any failure comes before the first run
 
@@ -79,27 +70,25 @@ class InProcess:
     def card(self) -> ModelCard:
         return self._card
 
-    def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | SweepProgress]:
+    def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | None]:
         runs: ManyRuns[_Work] = ManyRuns(self._model, self._draft, self._prefixes, first_alone=True)
         left = list[Item]()
         for item in items:
             work = _Work(item, [*item.configs])
-            for run in reversed(self._remembered[item_key(self._card, item)]):
-                self._follow(work, run)
+            for run in reversed(self._remembered[item.shared]):
+                yield self._outcome(work, self._following(work, run))
             if work.left:
                 left.append(item)
                 runs.add(work, work.request)
-            else:
-                yield work.outcome()
         self._warm_up(left)
         with closing(runs):
             while runs.busy:
                 for ended in runs.step():
-                    self._take(ended)
+                    outcome = self._ended(ended)
                     if ended.tag.left:
                         runs.add(ended.tag, ended.tag.request, first=True)
-                    yield ended.tag.outcome()
-                yield SweepProgress(sum(_tokens_under_way(run) for run in runs.active))
+                    yield outcome
+                yield None
 
     def _warm_up(self, items: Sequence[Item]) -> None:
         """Run a few tokens, so that the first cells are not timed with slow first passes."""
@@ -111,49 +100,52 @@ class InProcess:
             except EabError:
                 return  # the item's own run will report the error
 
-    def _take(self, ended: ActiveRun[_Work]) -> None:
-        work = ended.tag
-        config = work.left.pop(0)
+    def _ended(self, ended: ActiveRun[_Work]) -> Outcome:
+        """The cells of a run, and those that follow from it."""
+        work, config = ended.tag, ended.tag.left[0]
         if ended.problem:
-            work.failures.append(f"{work.item.prompt.id}, seed {config.seed}: {ended.problem}")
-            return
-        self._add(work, config, ended.events, ended.seconds)
+            work.left.remove(config)
+            words = f"{work.item.prompt.id}, seed {config.seed}: {ended.problem}"
+            return Outcome(replace(work.item, configs=(config,)), (), (words,))
         if self._remembers and self._events + len(ended.events) <= MOST_EVENTS:
             self._events += len(ended.events)
-            self._remembered[item_key(self._card, work.item)].append(ended.events)
-        self._follow(work, ended.events)
+            self._remembered[work.item.shared].append(ended.events)
+        made: _Made = config, ended.events, ended.seconds
+        return self._outcome(work, [made, *self._following(work, ended.events, config)])
 
-    def _follow(self, work: _Work, run: Sequence[Event]) -> None:
-        """Add the cells that can be resimulated exactly from a run at a lower threshold."""
+    def _following(
+        self, work: _Work, run: Sequence[Event], made: BranchingConfig | None = None
+    ) -> list[_Made]:
+        """The cells that are left and can be resimulated exactly from a run at a lower threshold,
+        which was `made` for this work.
+        """
         config = work.item.configs[0]
         if config.cache != "tree" or config.drafter != "none":
-            return  # a resimulated run has a tree cache and no drafter
-        for other in work.left[:]:
-            events = self._resimulated(run, other)
-            if events is not None:
-                self._add(work, other, events, None)
-                work.left.remove(other)
+            return []  # a resimulated run has a tree cache and no drafter
+        others = [other for other in work.left if other != made]
+        found = [(other, self._resimulated(run, other)) for other in others]
+        return [(other, events, None) for other, events in found if events is not None]
 
-    def _add(
-        self, work: _Work, config: BranchingConfig, events: Sequence[Event], seconds: float | None
-    ) -> None:
-        key = cell_key(self._card, work.item.prompt, config)
-        name = run_file_name(key)
-        if self._measurement.keep_runs:
-            try:
-                work.runs[name] = record.dumps(events)
-            except RecordError as error:  # too large for a run file, but the cell is still valid
-                work.failures.append(f"{work.item.prompt.id}, seed {config.seed}: {error}")
-        work.cells.append(
-            self._measurement.cell(
-                key,
-                work.item.prompt,
-                config,
-                fold(events),
-                seconds=seconds,
-                run_file=name if name in work.runs else None,
+    def _outcome(self, work: _Work, made: Sequence[_Made]) -> Outcome:
+        """The outcome of these settings, which are then no longer left."""
+        cells, failures, runs = list[Cell](), list[str](), dict[str, bytes]()
+        prompt = work.item.prompt
+        for config, events, seconds in made:
+            work.left.remove(config)
+            key = cell_key(self._card, prompt, config)
+            name = run_file_name(key)
+            if self._measurement.keep_runs:
+                try:
+                    runs[name] = record.dumps(events)
+                except RecordError as error:  # too large for a file, but the cell is still valid
+                    failures.append(f"{prompt.id}, seed {config.seed}: {error}")
+            file = name if name in runs else None
+            run = fold(events)
+            cells.append(
+                self._measurement.cell(key, prompt, config, run, seconds=seconds, run_file=file)
             )
-        )
+        item = replace(work.item, configs=tuple(config for config, _, _ in made))
+        return Outcome(item, tuple(cells), tuple(failures), runs)
 
     def _resimulated(
         self, events: Sequence[Event], config: BranchingConfig
@@ -176,8 +168,3 @@ def _card_of(model: LanguageModel) -> ModelCard:
     if isinstance(model, TransformersModel) and model.is_given:
         return replace(model.card, sha256=model.fingerprint())
     return model.card
-
-
-def _tokens_under_way(run: ActiveRun[_Work]) -> float:
-    done = run.step / run.tag.left[0].max_new_tokens
-    return done * run.tag.item.most_tokens

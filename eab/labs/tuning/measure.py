@@ -1,23 +1,24 @@
-"""Measures a run to make its cell."""
+"""Measures a run to make its cell, and finds the rule that compares answers by its name."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from eab.analysis.answer_parts import SENTENCE, Part, check_part
 from eab.analysis.answers import Answers, group_answers
-from eab.analysis.same_answer import SameAnswer
+from eab.analysis.same_answer import RULES, SameAnswer
 from eab.analysis.uncertainty import uncertainty
 from eab.config import BranchingConfig
-from eab.labs.tuning.answer_rule import check_rule, load_rule
+from eab.errors import ConfigError
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.scores import brier_score
 from eab.run import RunState
 
 PART: Final = SENTENCE
 SAME_ANSWER: Final = "content"
+NLI: Final = "nli:"  # such rules load a model
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Measurement:
     """How the answers of a run are read; ConfigError if the part or the rule does not exist."""
 
     part: Part = PART  # which part of a text is its answer: `text` or `sentence`
-    same_answer: str = SAME_ANSWER  # the rule that compares answers; see `answer_rule`
+    same_answer: str = SAME_ANSWER  # the rule that compares answers; see `check_rule`
     keep_runs: bool = False
     reuse_prompts: bool = True  # whether all runs share a computed prompt
 
@@ -97,3 +98,45 @@ def _distribution_error(
     ]
     differences.append(math.fsum(answer.weight for answer in answers.ranked) - math.fsum(estimates))
     return math.sqrt(math.fsum(difference**2 for difference in differences) / len(differences))
+
+
+def brier_score(right: float, wrong: Sequence[float]) -> float:
+    """The Brier score of the answers' weights: the sum of (weight - [the answer is right])².
+
+    It is a proper score: the best weights are the probabilities that one believes. It ranges from 0
+    (all weight on the right answer) to 2 (all weight on one wrong answer).
+
+    Source: G. W. Brier, Verification of forecasts expressed in terms of probability, Monthly
+    Weather Review 78 (1950), 1-3.
+
+    Args:
+        right: The weight of all right answers, 0 to 1.
+        wrong: The weight of each other answer. Weight missing from a sum of 1 counts as one more.
+    """
+    unseen = max(0.0, 1.0 - math.fsum([right, *wrong]))
+    return math.fsum([(1.0 - right) ** 2, unseen**2, *(weight**2 for weight in wrong)])
+
+
+def check_rule(name: str) -> None:
+    """Raise ConfigError if there is no rule with this name; nothing is loaded."""
+    if name in RULES or (name.startswith(NLI) and _model_of(name)):
+        return
+    raise ConfigError(
+        f"answers are compared by {name!r}; it must be one of: {', '.join(RULES)}, or {NLI} and "
+        "the folder or Hub id of an NLI model"
+    )
+
+
+@lru_cache(maxsize=1)
+def load_rule(name: str) -> SameAnswer:
+    """The cached rule `name`; ConfigError if unknown, ModelError if its model fails to load."""
+    check_rule(name)
+    if name in RULES:
+        return RULES[name]
+    from eab.models.entailment import load_entailment
+
+    return load_entailment(_model_of(name))
+
+
+def _model_of(name: str) -> str:
+    return name.removeprefix(NLI).strip()

@@ -1,22 +1,24 @@
-"""Charts of a sweep of settings: heat map, Pareto front, and parallel coordinates."""
+"""Charts: the heat map of a sweep, the pilot of a threshold, and how well scores do."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from eab.config import BranchingConfig
-from eab.figures.charts import BLUE, GREEN, GREY, ORANGE, byte_unit, laid_out
+from eab.figures.charts import BLUE, GREY, ORANGE, add_line, laid_out, line_style
 from eab.figures.drawing import go
-from eab.labs.tuning.frontier import SettingPoint, baseline, has_effect, pareto_front
-from eab.labs.tuning.quantities import Quantity
+from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.evaluation_report import GREEDY, INDEPENDENT, TREE, EvaluationReport
+from eab.labs.tuning.frontier import SettingPoint, setting_points
+from eab.labs.tuning.quantities import COSTS, PATHS, Quantity
+from eab.labs.tuning.recommendation import THRESHOLDS, Recommendation
 from eab.labs.tuning.seed_means import Mean
-from eab.labs.tuning.sentences import label, setting_words, value_words
+from eab.labs.tuning.sentences import label, mean_words, setting_words, value_words
 
 # From cream to blue; text on the tiles is readable on every colour in between.
 _SCALE: Final = [[0.0, "#fdf6e3"], [0.5, "#a9d0ee"], [1.0, "#5aa3da"]]
 _CELL_INK: Final = "#101820"  # readable on every colour of the scale
 _ROW_HEIGHT: Final = 46  # pixels
 _MOST_TILES_WITH_ERROR: Final = 60
-_NO_EFFECT: Final = "no effect"
 
 
 def heat_figure(
@@ -86,127 +88,75 @@ def _tile(mean: Mean, brief: bool) -> str:
 
 
 def _hover(point: SettingPoint, gain: Quantity) -> str:
-    return f"{setting_words(point.config)}<br>{gain.label}: {spread_words(point.gain)}"
+    return f"{setting_words(point.config)}<br>{gain.label}: {mean_words(point.gain, gain)}"
 
 
-def spread_words(mean: Mean) -> str:
-    """A mean with the margin of its 95% interval, if any: "4.2 ± 0.5"."""
-    return f"{mean.value:.3g}" + (f" ± {mean.margin:.2g}" if mean.margin is not None else "")
-
-
-def pareto_figure(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity) -> go.Figure:
-    """Gain over cost, one marker per setting, with 95% intervals over the seeds."""
+def pilot_figure(pilot: Sequence[Cell], advice: Recommendation) -> go.Figure:
+    """The targeted quantity over the pilot's thresholds, with 95% intervals over the seeds."""
+    wanted, number = advice.wanted
+    of = PATHS if wanted == "paths" else COSTS[wanted]
+    points = sorted(
+        setting_points(pilot, COSTS["tokens"], of),
+        key=lambda point: point.config.entropy_threshold,
+    )
     figure = go.Figure()
-    front, line = pareto_front(points, gain), baseline(points)
-    scale, unit = _cost_scale(points, cost)
-    fronted = {id(point) for point in front}
-    others = [point for point in points if not point.is_baseline and id(point) not in fronted]
-    on_front = [point for point in front if not point.is_baseline]
-    groups = (
-        ("other settings", others, GREY, "circle-open", None),
-        ("independent", line, ORANGE, "square", "dash"),
-        ("on the front", on_front, BLUE, "diamond", None),
+    thresholds = [point.config.entropy_threshold for point in points]
+    hover = f"%{{x:.2f}} nats: %{{y:.1f}} {wanted}"
+    means = [(x, point.gain.value) for x, point in zip(thresholds, points, strict=True)]
+    add_line(figure, "pilot, mean and interval", means, line_style(0), hover)
+    margins = [point.gain.margin or 0.0 for point in points]
+    figure.update_traces(error_y={"type": "data", "array": margins, "thickness": 1, "width": 3})
+    figure.add_hline(y=number, line={"color": GREY, "width": 2, "dash": "dash"})
+    figure.add_scatter(
+        name="recommended",
+        mode="markers",
+        x=[advice.threshold],
+        y=[advice.value],
+        marker={"symbol": "star", "size": 17, "color": ORANGE},
+        hovertemplate=f"recommended, {hover}<extra></extra>",
     )
-    numbers = {id(point): number for number, point in enumerate(points)}
-    _add_front(figure, front, scale)
-    for name, group, colour, symbol, dash in groups:
-        if group:
-            figure.add_scatter(
-                name=name,
-                mode="lines+markers" if dash else "markers",
-                x=[point.cost.value / scale for point in group],
-                y=[point.gain.value for point in group],
-                error_x=_error([point.cost for point in group], colour, scale),
-                error_y=_error([point.gain for point in group], colour),
-                customdata=[numbers[id(point)] for point in group],
-                marker={"color": colour, "symbol": symbol, "size": 10},
-                line={"color": colour, "dash": dash or "solid", "width": 2},
-                unselected={"marker": {"opacity": 1}},
-                selected={"marker": {"size": 15}},
-                hovertext=[
-                    f"{_hover(point, gain)}<br>{cost.label}: {_cost_words(point.cost, scale, unit)}"
-                    for point in group
-                ],
-                hovertemplate="%{hovertext}<extra></extra>",
-            )
-    figure.update_xaxes(title=f"{cost.axis_in(unit)} per run", rangemode="tozero")
-    unit = gain.unit if gain.axis != gain.label else ""
-    notes = ", ".join(filter(None, (unit, "" if gain.more_is_better else "less is better")))
-    title = "<br>".join(filter(None, (gain.label, notes)))
-    figure.update_yaxes(title=title, rangemode="tozero")
-    return laid_out(figure, 335)
+    # no labels for added thresholds, which are too close together
+    ticks = [threshold for threshold in thresholds if threshold in THRESHOLDS] or thresholds
+    figure.update_xaxes(
+        title="entropy threshold (nats, log scale)",
+        type="log",
+        tickvals=ticks,
+        ticktext=[f"{threshold:g}" for threshold in ticks],
+    )
+    figure.update_yaxes(title=f"{of.axis} per run", rangemode="tozero")
+    return laid_out(figure, 320)
 
 
-def _add_front(figure: go.Figure, front: Sequence[SettingPoint], scale: float) -> None:
-    if len(front) > 1:
+_LOOKS = {  # by way of sampling; the symbols are a second cue besides colour
+    TREE: {"color": BLUE, "symbol": "circle"},
+    INDEPENDENT: {"color": "#b35900", "symbol": "diamond"},
+    GREEDY: {"color": "#6b6b6b", "symbol": "square"},
+}
+
+
+def evaluation_figure(report: EvaluationReport) -> go.Figure:
+    """The AUROC of each score for each way of sampling, with its bootstrap interval."""
+    figure = go.Figure()
+    for way, look in _LOOKS.items():
+        rows = [row for row in report.rows if row.way == way]
+        values = [row.auroc.value for row in rows]
         figure.add_scatter(
-            name="Pareto front",
-            mode="lines",
-            x=[point.cost.value / scale for point in front],
-            y=[point.gain.value for point in front],
-            line={"color": GREEN, "shape": "hv", "width": 2, "dash": "dot"},
-            hoverinfo="skip",
+            name=f"{way}, {report.tokens[way]:,} tokens",
+            mode="markers",
+            x=values,
+            y=[row.score for row in rows],
+            error_x={
+                "type": "data",
+                "symmetric": False,
+                "array": [row.auroc.high - row.auroc.value for row in rows],
+                "arrayminus": [row.auroc.value - row.auroc.low for row in rows],
+            },
+            marker={**look, "size": 10},
+            hovertemplate="%{y}: AUROC %{x:.3f}<extra></extra>",
         )
-
-
-def _cost_scale(points: Sequence[SettingPoint], cost: Quantity) -> tuple[float, str]:
-    if cost.unit != "bytes":
-        return 1.0, cost.unit
-    size, unit = byte_unit(max((point.cost.value for point in points), default=0.0))
-    return float(size), unit
-
-
-def _cost_words(mean: Mean, scale: float, unit: str) -> str:
-    margin = f" ± {mean.margin / scale:.2g}" if mean.margin is not None else ""
-    return f"{mean.value / scale:,.4g}{margin} {unit}"
-
-
-def _error(means: Sequence[Mean], colour: str, scale: float = 1.0) -> dict[str, Any]:
-    return {
-        "type": "data",
-        "array": [0.0 if mean.margin is None else mean.margin / scale for mean in means],
-        "color": colour,
-        "thickness": 1,
-        "width": 3,
-    }
-
-
-def parallel_figure(
-    points: Sequence[SettingPoint], names: Sequence[str], cost: Quantity, gain: Quantity
-) -> go.Figure:
-    """A line per setting through all varying settings, cost and gain; coloured by the gain."""
-    scale, unit = _cost_scale(points, cost)
-    gains = [point.gain.value for point in points]
-    figure = go.Figure(
-        go.Parcoords(
-            dimensions=[
-                *(_setting_axis(points, name) for name in names),
-                {
-                    "label": cost.axis_in(unit),
-                    "values": [point.cost.value / scale for point in points],
-                },
-                {"label": gain.axis, "values": gains},
-            ],
-            line={"color": gains, "colorscale": [[0.0, ORANGE], [1.0, BLUE]], "showscale": False},
-            unselected={"line": {"opacity": 0.08}},
-        )
+    figure.update_layout(
+        xaxis_title="AUROC",
+        yaxis={"autorange": "reversed", "automargin": True},
+        scattermode="group",
     )
-    laid_out(figure, 380)
-    figure.update_layout(margin={"l": 64, "r": 112, "t": 64, "b": 24})
-    return figure
-
-
-def _setting_axis(points: Sequence[SettingPoint], name: str) -> dict[str, Any]:
-    """An axis with a setting's values at equal distances; "no effect", if needed, is lowest."""
-    acting = [point for point in points if has_effect(name, point.config)]
-    ticks = [*([_NO_EFFECT] if len(acting) < len(points) else []), *_values(acting, name)]
-    places = {words: number for number, words in enumerate(ticks)}
-    return {
-        "label": label(name),
-        "values": [
-            places[_words(point.config, name) if has_effect(name, point.config) else _NO_EFFECT]
-            for point in points
-        ],
-        "tickvals": list(places.values()),
-        "ticktext": list(places),
-    }
+    return laid_out(figure)

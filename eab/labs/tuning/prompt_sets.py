@@ -7,21 +7,24 @@ names, `|` between answers, and no distribution. A .txt file has one prompt per 
 
 import csv
 import io
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
 
 from eab.assets import ASSETS
 from eab.branching.own import GivenPolicy
 from eab.config import BranchingConfig
 from eab.engine.request import Request
-from eab.errors import ConfigError, check_one_of
+from eab.errors import ConfigError, QuestionsError, check_one_of
 from eab.events import Message
-from eab.events.chat import as_json
+from eab.events.fields import PromptText
 from eab.formatting import counted, quoted
-from eab.labs.tuning.questions import Question, question_of
 from eab.record.prompt_lines import Line, checked_id, default_id, items_of, lines_of, read_text
+from eab.record.typed_json import NotDeclaredError, read
 
 QUESTIONS: Final = ASSETS / "questions" / "embedded.jsonl"  # for the embedded model
 STORIES: Final = ASSETS / "questions" / "stories.jsonl"
@@ -39,6 +42,24 @@ SETS: Final[Mapping[str, tuple[str, ...]]] = {
     "stories": ("stories",),
 }
 _FIELDS: Final = ("prompt", "id", "group", "answers", "distribution")
+Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A prompt, usually with known answers or a known distribution of answers."""
+
+    prompt: PromptText  # the text that the model continues
+    answers: tuple[PromptText, ...] = ()  # right answers, if known
+    # Probability of each answer if chance decides; they sum to 1. Empty if there are answers or
+    # nothing is known.
+    distribution: dict[PromptText, Probability] = field(default_factory=dict)
+    group: PromptText = ""  # the kind of question
+
+    @property
+    def entropy(self) -> float:
+        """Entropy of the distribution, in nats."""
+        return math.fsum(-p * math.log(p) for p in self.distribution.values() if p > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +77,6 @@ class TuningPrompt:
         prompt = "" if self.messages or self.token_ids else self.question.prompt
         chat, ids = self.messages, self.token_ids
         return Request(prompt, config, messages=chat, token_ids=ids, policy=policy)
-
-    def as_json(self) -> dict[str, Any]:
-        """The prompt with all its fields, as JSON values."""
-        chat = {"messages": as_json(self.messages)} if self.messages else {}
-        ids = {"token_ids": [*self.token_ids]} if self.token_ids else {}
-        return (
-            chat
-            | ids
-            | {
-                "id": self.id,
-                "prompt": self.question.prompt,
-                "answers": [*self.question.answers],
-                "distribution": dict(self.question.distribution),
-                "group": self.question.group,
-            }
-        )
 
 
 def bundled_prompts(name: str) -> list[TuningPrompt]:
@@ -152,3 +157,27 @@ def _prompt(number: int, given: dict[str, Any]) -> TuningPrompt:
     if question.answers and question.distribution:
         raise ConfigError("it has answers and a distribution; give only one of them")
     return TuningPrompt(checked_id(given.get("id", default_id(number))), question)
+
+
+def question_of(given: Any, where: str) -> Question:
+    """The question in these JSON values; a QuestionsError starts with `where`."""
+    try:
+        question = read(_of_question(given), Question)
+    except NotDeclaredError as error:
+        raise QuestionsError(f"{where} is not a question: {error}") from error
+    check_question(question, where)
+    return question
+
+
+def check_question(question: Question, where: str) -> None:
+    """Raise QuestionsError, starting with `where`, for empty texts or wrong probabilities."""
+    if not all(text.strip() for text in (question.prompt, *question.answers)):
+        raise QuestionsError(f"{where} has an empty prompt or answer; write some words")
+    total = math.fsum(question.distribution.values())
+    if question.distribution and not math.isclose(total, 1.0, abs_tol=1e-6):
+        raise QuestionsError(f"{where}: the probabilities sum to {total:g}; they must sum to 1")
+
+
+def _of_question(given: Any) -> Any:
+    names = [each.name for each in fields(Question)]
+    return {key: given[key] for key in names if key in given} if type(given) is dict else given

@@ -1,30 +1,29 @@
 """Runs the items of a sweep on a Ray cluster: each worker is an actor that loads the model once.
 
-A worker gets several items at a time, so that they share forward passes. If a worker is lost, a new
-one replaces it, and the items that it had not finished are run again.
+A worker gets several items at a time, so that they share forward passes. Ray restarts a lost worker
+and runs its items again.
 """
 
 import logging
 import os
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
 
-from eab.config import BranchingConfig
 from eab.errors import ModelError, RunsError
 from eab.events import ModelCard
 from eab.formatting import quoted
 from eab.labs.tuning.in_process import InProcess
 from eab.labs.tuning.measure import Measurement
-from eab.labs.tuning.work_items import Item, Outcome, SweepProgress, item_key
+from eab.labs.tuning.work_items import Item, Outcome
 from eab.models.base import LanguageModel
 
 AUTO: Final = "auto"
 MOST_ITEMS: Final = 8  # items per worker at a time
-MAX_LOSSES: Final = 3  # lost workers after which an item fails
+RETRIES: Final = 2  # how often items whose worker is lost are run again
+RESTARTS: Final = 100  # of each worker
 WAIT_SECONDS: Final = 0.2
 
 
@@ -36,24 +35,9 @@ class _Worker:
         """The card of the loaded model."""
         return self._executor.card
 
-    def outcomes(self, items: Sequence[Item]) -> Iterator[Outcome]:
-        """As Executor.outcomes, but without SweepProgress."""
-        for event in self._executor.outcomes(items):
-            if isinstance(event, Outcome):
-                yield event
-
-
-@dataclass(slots=True)
-class _Share:
-    worker: Any
-    items: dict[str, Item]  # items that it has not finished, by key
-    results: Any  # a stream of references to its outcomes
-
-    def note(self, key: str, made: Sequence[BranchingConfig]) -> None:
-        """Drop finished settings of an item."""
-        item = self.items.pop(key)
-        if left := tuple(config for config in item.configs if config not in made):
-            self.items[key] = replace(item, configs=left)
+    def outcomes(self, items: Sequence[Item]) -> list[Outcome]:
+        """The outcomes of all items."""
+        return [outcome for outcome in self._executor.outcomes(items) if outcome is not None]
 
 
 class RayActors:
@@ -64,7 +48,7 @@ class RayActors:
         workers: How many workers load the model. They divide the CPUs and GPUs of the cluster.
 
     Raises:
-        RunsError: Ray or its cluster is missing, or the workers have different models.
+        RunsError: Ray or its cluster is missing, or the workers have different models or are lost.
         ModelError: A worker cannot load the model.
     """
 
@@ -76,14 +60,17 @@ class RayActors:
         workers: int = 2,
     ) -> None:
         self._ray = _import_ray()
-        self._arguments = (load, measurement)
         self._own = not self._ray.is_initialized()
         if self._own:
             _connect(self._ray, address)
-        self._count = workers
         self._workers: list[Any] = []
         try:
-            self._workers = [self._new_worker() for _ in range(workers)]
+            actor = self._ray.remote(_Worker).options(
+                **_share_of(self._ray.cluster_resources(), workers),
+                max_restarts=RESTARTS,
+                max_task_retries=RETRIES,
+            )
+            self._workers = [actor.remote(load, measurement) for _ in range(workers)]
             self._card = self._common_card()
         except BaseException:
             self.close()
@@ -107,67 +94,26 @@ class RayActors:
         if self._own:
             self._ray.shutdown()
 
-    def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | SweepProgress]:
-        waiting = deque(items)
-        idle = [*self._workers]
-        shares: list[_Share] = []
-        losses: Counter[str] = Counter()
-        most = max(1, min(MOST_ITEMS, len(items) // (2 * len(idle))))
-        while waiting or shares:
+    def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | None]:
+        waiting, idle = deque(_batches(items, len(self._workers))), [*self._workers]
+        active: dict[Any, tuple[Any, Sequence[Item]]] = {}  # by the reference to the outcomes
+        while waiting or active:
             while waiting and idle:
-                some = [waiting.popleft() for _ in range(min(most, len(waiting)))]
-                shares.append(self._share(idle.pop(), some))
-            for share in self._ready(shares):
-                outcome, error = self._next(share)
-                if outcome is not None:
-                    share.note(item_key(self._card, outcome.item), outcome.item.configs)
-                    yield outcome
-                    continue
-                shares.remove(share)
-                idle.append(share.worker if error is None else self._replaced(share.worker))
-                losses.update(share.items.keys())
-                for key, item in reversed(share.items.items()):
-                    if losses[key] < MAX_LOSSES:
-                        waiting.appendleft(item)
-                    else:
-                        yield Outcome(item, (), (_lost_words(item, error),))
-            yield SweepProgress()
-
-    def _share(self, worker: Any, items: Sequence[Item]) -> _Share:
-        results = worker.outcomes.options(num_returns="streaming").remote(items)
-        return _Share(worker, {item_key(self._card, item): item for item in items}, results)
-
-    def _ready(self, shares: Sequence[_Share]) -> list[_Share]:
-        if not shares:
-            return []
-        ready, _ = self._ray.wait(
-            [share.results for share in shares], timeout=WAIT_SECONDS, fetch_local=False
-        )
-        return [share for share in shares if share.results in ready]
-
-    def _next(self, share: _Share) -> tuple[Outcome | None, Exception | None]:
-        try:
-            outcome: Outcome = self._ray.get(next(share.results))
-            return outcome, None
-        except StopIteration:
-            return None, None
-        except self._ray.exceptions.RayError as error:
-            return None, error
-
-    def _new_worker(self) -> Any:
-        resources = self._ray.cluster_resources()
-        shares = {name: resources.get(name, 0.0) / self._count for name in ("CPU", "GPU")}
-        whole = {name: float(int(part)) if part > 1 else part for name, part in shares.items()}
-        actor = self._ray.remote(_Worker)
-        options = actor.options(num_cpus=whole["CPU"], num_gpus=whole["GPU"])
-        return options.remote(*self._arguments)
-
-    def _replaced(self, worker: Any) -> Any:
-        self._ray.kill(worker)  # the worker may be hanging instead of dead
-        new = self._new_worker()
-        self._workers[self._workers.index(worker)] = new
-        self._common_card()
-        return new
+                worker, batch = idle.pop(), waiting.popleft()
+                active[worker.outcomes.remote(batch)] = worker, batch
+            if not active:
+                raise RunsError("all Ray workers are lost; repeat the sweep to continue it")
+            ready, _ = self._ray.wait([*active], timeout=WAIT_SECONDS)
+            for reference in ready:
+                worker, batch = active.pop(reference)
+                lost = False
+                try:
+                    yield from self._ray.get(reference)
+                except self._ray.exceptions.RayError as error:
+                    lost = isinstance(error, self._ray.exceptions.ActorDiedError)
+                    yield from (Outcome(item, (), (_words(item, error),)) for item in batch)
+                idle += [] if lost else [worker]
+            yield None
 
     def _common_card(self) -> ModelCard:
         try:
@@ -185,12 +131,23 @@ class RayActors:
         return cards[0]
 
 
-def _lost_words(item: Item, error: Exception | None) -> str:
-    reason = "" if error is None else f" ({str(error).splitlines()[0]})"
-    return (
-        f"{item.prompt.id}, seed {item.configs[0].seed}: {MAX_LOSSES} workers were lost during "
-        f"its run{reason}"
-    )
+def _batches(items: Sequence[Item], workers: int) -> list[Sequence[Item]]:
+    """Single items first, so that their cells are there early."""
+    most = max(1, min(MOST_ITEMS, len(items) // (2 * workers)))
+    rest = items[workers:]
+    batches = [rest[start : start + most] for start in range(0, len(rest), most)]
+    return [*([item] for item in items[:workers]), *batches]
+
+
+def _share_of(resources: dict[str, float], workers: int) -> dict[str, float]:
+    shares = {name: resources.get(name, 0.0) / workers for name in ("CPU", "GPU")}
+    whole = {name: float(int(part)) if part > 1 else part for name, part in shares.items()}
+    return {"num_cpus": whole["CPU"], "num_gpus": whole["GPU"]}
+
+
+def _words(item: Item, error: Exception) -> str:
+    reason = str(error).strip().splitlines()[-1]
+    return f"{item.prompt.id}, seed {item.configs[0].seed}: its Ray worker failed: {reason}"
 
 
 def _import_ray() -> ModuleType:
@@ -205,16 +162,12 @@ def _import_ray() -> ModuleType:
 
 
 def _connect(ray: ModuleType, address: str) -> None:
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(address=address, **quiet)
     except (ConnectionError, ValueError) as error:
         if address != AUTO:
             raise RunsError(
                 f"there is no Ray cluster at {quoted(address)}: {str(error)[:200]}"
             ) from error
-        ray.init(
-            address="local",
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
+        ray.init(address="local", include_dashboard=False, **quiet)

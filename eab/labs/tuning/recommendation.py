@@ -14,11 +14,13 @@ from typing import Final, Literal
 
 from eab.config import MAX_PATHS, BranchingConfig
 from eab.errors import ConfigError
+from eab.formatting import counted
 from eab.labs.tuning.cell import Cell
-from eab.labs.tuning.frontier import setting_points
-from eab.labs.tuning.quantities import quantity
-from eab.labs.tuning.seed_means import Mean, mean
+from eab.labs.tuning.frontier import SettingPoint, setting_points
+from eab.labs.tuning.quantities import COSTS, PATHS
+from eab.labs.tuning.seed_means import Mean
 
+CHECK_HEADINGS: Final = ("", "Predicted", "Measured with other seeds", "Inside the interval")
 Wanted = Literal["paths", "tokens"]
 THRESHOLDS: Final = (0.3, 0.45, 0.65, 0.8, 1.0, 1.3, 1.7, 2.2, 3.0)  # nats
 PILOT_SEEDS: Final = 6
@@ -51,11 +53,8 @@ class Recommendation:
 
     config: BranchingConfig  # the settings with the threshold; their seed is 0
     wanted: tuple[Wanted, float]  # the kind of target, and the target number
-    paths: Prediction
-    tokens: Prediction  # tokens through the model in a run
-    prompts: int
+    predicted: Mapping[Wanted, Prediction]  # paths, and tokens through the model, of a run
     seeds: int
-    reached: bool  # whether the pilot's means reach or bracket the target
     # The nearest threshold on the other side of the target, and its mean; None if there is none.
     # Both means are far off if a small change of the threshold has a large effect.
     beyond: tuple[float, float] | None
@@ -71,7 +70,7 @@ class Recommendation:
     @property
     def value(self) -> float:
         """The predicted mean of the targeted quantity."""
-        return (self.paths if self.wanted[0] == "paths" else self.tokens).value
+        return self.predicted[self.wanted[0]].value
 
     @property
     def jumps(self) -> bool:
@@ -112,45 +111,45 @@ def recommend(
     Ties go to the highest threshold. The interval is for the mean over `check_seeds` other seeds
     and the same prompts, if values are about normally distributed over seeds.
     """
-    points = setting_points(pilot, quantity("tokens"), quantity("paths"))
-    if not points:
+    by_threshold = {point.config.entropy_threshold: point for point in _points(pilot)}
+    if not by_threshold:
         raise ConfigError(
             "the pilot has no threshold yet at which every prompt ran; let it continue"
         )
-    by_threshold = {point.config.entropy_threshold: point for point in points}
-    both = {
-        threshold: {"paths": mean(point.gains), "tokens": mean(point.costs)}
-        for threshold, point in by_threshold.items()
-    }
-    means = {threshold: of[wanted] for threshold, of in both.items()}
+    means = {threshold: _means(point)[wanted] for threshold, point in by_threshold.items()}
     sides = _bracket(means, number)
     best = _nearest(means, number)
     near = _is_near(means[best], number)
     if sides is not None and not near:  # the mean may be equal at many thresholds
         best = _nearest({side: means[side] for side in sides}, number)
-    across = [] if sides is None else [side for side in sides if side != best]
-    seen = by_threshold[best].gains if wanted == "paths" else by_threshold[best].costs
+    across = next((side for side in sides or () if side != best), None)
+    point = by_threshold[best]
+    seen = (point.gains if wanted == "paths" else point.costs).values()
     return Recommendation(
-        by_threshold[best].config,
+        point.config,
         (wanted, number),
-        _prediction(both[best]["paths"], check_seeds),
-        _prediction(both[best]["tokens"], check_seeds),
-        len({cell.prompt_id for cell in pilot}),
+        {name: _prediction(of, check_seeds) for name, of in _means(point).items()},
         means[best].seeds,
-        sides is not None or any(each.value == number for each in means.values()),
-        next(((side, means[side].value) for side in across), None),
+        None if across is None else (across, means[across].value),
         near,
-        (min(seen.values()), max(seen.values())),
+        (min(seen), max(seen)),
         (min(means), max(means)),
     )
+
+
+def _points(cells: Iterable[Cell]) -> list[SettingPoint]:
+    return setting_points(cells, COSTS["tokens"], PATHS)
+
+
+def _means(point: SettingPoint) -> dict[Wanted, Mean]:
+    return {"paths": point.gain, "tokens": point.cost}
 
 
 def next_threshold(pilot: Sequence[Cell], wanted: Wanted, number: float) -> float | None:
     """The threshold to add to a pilot: halfway, on the log scale, between the neighbours whose
     means bracket the target. None if a mean is near enough, the two are close, or none bracket it.
     """
-    of = quantity(wanted)
-    means = {point.config.entropy_threshold: point.gain for point in setting_points(pilot, of, of)}
+    means = {p.config.entropy_threshold: _means(p)[wanted] for p in _points(pilot)}
     if not means or abs(means[_nearest(means, number)].value - number) <= _NEAR * number:
         return None
     sides = _bracket(means, number)
@@ -187,7 +186,71 @@ def _prediction(of: Mean, seeds: int) -> Prediction:
 
 def measured_means(cells: Iterable[Cell]) -> Mapping[Wanted, Mean]:
     """Mean paths and tokens of one setting over its seeds; empty until a seed is complete."""
-    points = setting_points(cells, quantity("tokens"), quantity("paths"))
-    if not points:
-        return {}
-    return {"paths": points[0].gain, "tokens": points[0].cost}
+    points = _points(cells)
+    return _means(points[0]) if points else {}
+
+
+def recommendation_sentence(advice: Recommendation) -> str:
+    """The threshold for the target and the range over seeds: "12 paths: 1.04 nats, 9 to 15 over 6
+    seeds."; or that no threshold reaches the target, with the nearest ones.
+    """
+    wanted, number = advice.wanted
+    asked = f"{number:,.0f} {_noun(number, wanted)}"
+    if advice.near and _brief(advice.value) == _brief(number):
+        return f"{asked}: {_nats(advice.threshold)}, {_over_seeds(advice)}."
+    if advice.near:
+        gives = f"{_nats(advice.threshold)} gives {_brief(advice.value)}"
+        return f"About {asked}: {gives}, {_over_seeds(advice)}."
+    if advice.beyond is None:
+        low, high = advice.tried
+        return (
+            f"No threshold from {low:g} to {_nats(high)} gives {asked}: the nearest is "
+            f"{_nats(advice.threshold)}, {_over_seeds(advice)}."
+        )
+    sides = sorted([(advice.threshold, advice.value), advice.beyond])
+    (low, more), (high, fewer) = sides
+    both = f"{_nats(low)} gives {_brief(more)}, {_nats(high)} gives {_brief(fewer)}."
+    if advice.jumps:
+        return f"No threshold gives {asked}: {both}"
+    return f"{asked}: {both} Press Predict to look between them."
+
+
+def _over_seeds(advice: Recommendation) -> str:
+    low, high = (_brief(end) for end in advice.over_seeds)
+    return f"{low if low == high else f'{low} to {high}'} over {counted(advice.seeds, 'seed')}"
+
+
+def _brief(number: float) -> str:
+    return f"{number:,.0f}" if number >= 9.95 else f"{number:.1f}".removesuffix(".0")
+
+
+def _nats(threshold: float) -> str:
+    return f"{threshold:g} {'nat' if threshold == 1 else 'nats'}"
+
+
+def _noun(number: float, wanted: str) -> str:
+    return wanted.removesuffix("s") if _brief(number) == "1" else wanted
+
+
+def _predicted(of: Prediction, noun: str) -> str:
+    interval = "" if of.low is None else f" ({_brief(of.low)} to {_brief(of.high or of.low)})"
+    return f"{_brief(of.value)} {_noun(of.value, noun)}{interval}"
+
+
+def check_rows(
+    advice: Recommendation, measured: Mapping[Wanted, Mean]
+) -> list[tuple[str, str, str, str]]:
+    """Predictions and measurements: name, predicted, measured, whether inside the interval."""
+    rows = []
+    for name, predicted in advice.predicted.items():
+        seen = measured.get(name)
+        inside = None if seen is None else predicted.contains(seen.value)
+        rows.append(
+            (
+                f"{name.capitalize()} per run",
+                _predicted(predicted, name),
+                "not measured yet" if seen is None else f"{seen.value:,.1f}",
+                "–" if inside is None else ("yes" if inside else "no"),
+            )
+        )
+    return rows

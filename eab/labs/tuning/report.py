@@ -12,8 +12,7 @@ from eab.events.fields import Count
 from eab.formatting import counted
 from eab.labs.tuning.cell import COLUMNS, Cell, cell_from_row
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.questions import check_question
+from eab.labs.tuning.prompt_sets import TuningPrompt, check_question
 from eab.record import report as reports
 from eab.record.prompt_lines import checked_id
 from eab.record.typed_json import read
@@ -45,7 +44,7 @@ class SweepBegan(reports.Began):
     """The start of a sweep."""
 
     cells: Count
-    plan: Plan | None = None  # None in older files
+    plan: Plan | None = None  # None for a pilot
     known: Count = 0  # cells taken over from a stopped sweep, made here or elsewhere
 
 

@@ -1,7 +1,7 @@
 """How well a score of uncertainty separates wrong from right answers, with bootstrap intervals."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -74,20 +74,3 @@ def bootstrap(statistic: Callable[..., float], *columns: NDArray[Any], seed: int
     drawn = np.array([statistic(*(column[at] for column in columns)) for at in resamples])
     low, high = np.nanquantile(drawn, [0.025, 0.975])
     return Interval(value, float(low), float(high), count)
-
-
-def brier_score(right: float, wrong: Sequence[float]) -> float:
-    """The Brier score of the answers' weights: the sum of (weight - [the answer is right])².
-
-    It is a proper score: the best weights are the probabilities that one believes. It ranges from 0
-    (all weight on the right answer) to 2 (all weight on one wrong answer).
-
-    Source: G. W. Brier, Verification of forecasts expressed in terms of probability, Monthly
-    Weather Review 78 (1950), 1-3.
-
-    Args:
-        right: The weight of all right answers, 0 to 1.
-        wrong: The weight of each other answer. Weight missing from a sum of 1 counts as one more.
-    """
-    unseen = max(0.0, 1.0 - math.fsum([right, *wrong]))
-    return math.fsum([(1.0 - right) ** 2, unseen**2, *(weight**2 for weight in wrong)])

@@ -12,24 +12,11 @@ from statistics import fmean, stdev
 from typing import Final
 
 # Quantile 0.975 of Student's t, by degrees of freedom; in gaps, the row above is conservative.
-_STUDENT: Final = {
-    1: 12.706,
-    2: 4.303,
-    3: 3.182,
-    4: 2.776,
-    5: 2.571,
-    6: 2.447,
-    7: 2.365,
-    8: 2.306,
-    9: 2.262,
-    10: 2.228,
-    12: 2.179,
-    15: 2.131,
-    20: 2.086,
-    30: 2.042,
-    60: 2.000,
-    120: 1.980,
-}
+_FREEDOM: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 30, 60, 120)
+_STUDENT: Final = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306),
+    *(2.262, 2.228, 2.179, 2.131, 2.086, 2.042, 2.000, 1.980),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +46,7 @@ class Mean:
 
 def student(freedom: int) -> float:
     """Quantile 0.975 of Student's t for this many degrees of freedom (at least 1)."""
-    known = list(_STUDENT)
-    return _STUDENT[known[bisect_right(known, freedom) - 1]]
+    return _STUDENT[bisect_right(_FREEDOM, freedom) - 1]
 
 
 def mean(by_seed: Mapping[int, float]) -> Mean:

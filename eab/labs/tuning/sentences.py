@@ -1,7 +1,6 @@
 """Sentences and tables about a sweep; differences within the error count as no difference."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -21,7 +20,7 @@ from eab.labs.tuning.frontier import (
     varying,
 )
 from eab.labs.tuning.quantities import Quantity
-from eab.labs.tuning.seed_means import Mean, mean, paired_difference
+from eab.labs.tuning.seed_means import Mean
 from eab.settings import Steps
 from eab.timing import NO_DIFFERENCE, NOTHING_YET
 
@@ -52,8 +51,10 @@ def setting_words(config: BranchingConfig, names: Sequence[str] = _SHAPING) -> s
     return ", ".join(words) or "the settings that do not vary"
 
 
-def over_words(points: Sequence[SettingPoint]) -> str:
-    """The data that the means are taken over, and the meaning of the intervals."""
+def over_words(points: Sequence[SettingPoint], cells: Sequence[Cell]) -> str:
+    """The data that the means are taken over, the meaning of the intervals, and how many cells were
+    made without the model.
+    """
     if not points:
         return ""
     seeds = {point.gain.seeds for point in points}
@@ -65,7 +66,12 @@ def over_words(points: Sequence[SettingPoint]) -> str:
         if seeds == {1}
         else "± is half a 95% interval over the seeds (Student's t)."
     )
-    return f"Means over {counted(prompts, 'prompt')} and {each}. {interval}"
+    spared = sum(cell.made == "resimulated" for cell in cells) / len(cells)
+    return (
+        f"Means over {counted(prompts, 'prompt')} and {each}. {interval} {spared:.0%} of "
+        f"{counted(len(cells), 'cell')} follow exactly from the run at a lower threshold, without "
+        "the model; they have no time."
+    )
 
 
 def answer_sentence(points: Sequence[SettingPoint], gain: Quantity) -> str:
@@ -98,87 +104,6 @@ def mean_words(amount: Mean, of: Quantity) -> str:
     value = f"{amount.value:,.0f}" if amount.value >= 100 else f"{amount.value:.3g}"
     unit = of.unit.removesuffix("s") if value == "1" and not margin else of.unit
     return f"{value}{margin} {unit}".strip()
-
-
-def sampling_sentence(points: Sequence[SettingPoint], gain: Quantity) -> str:
-    """Whether the best setting beats independent sampling at the same cost."""
-    if not points:
-        return NOTHING_YET
-    if not (line := baseline(points)):
-        return "Add the policy independent to see whether branching beats sampling."
-    best = best_setting(points, gain)
-    if best.is_baseline:
-        return "Independent sampling is the best of these settings."
-    difference = beyond_baseline(best, line)
-    if difference is None:
-        return "Independent sampling was not tried at the cost of the best setting."
-    verdict = f"as good ({NO_DIFFERENCE})"
-    if difference.excludes_zero:
-        is_worse = (difference.value > 0) == gain.more_is_better
-        verdict = f"measurably {'worse' if is_worse else 'better'}"
-    return f"At the same cost, independent sampling is {verdict}."
-
-
-def unknown_sentence(cells: Sequence[Cell], cost: Quantity) -> str:
-    """How many cells are left out because this cost is unknown; empty if none."""
-    without = sum(getattr(cell, cost.column) is None for cell in cells)
-    if not without:
-        return ""
-    return (
-        f"{counted(without, 'cell')} of {len(cells):,} {'is' if without == 1 else 'are'} left "
-        "out, because resimulated cells have no time."
-    )
-
-
-def effects_sentence(points: Sequence[SettingPoint], names: Sequence[str], gain: Quantity) -> str:
-    """The setting that changes the gain most, on average over the others."""
-    effects = {name: _effect(points, name) for name in names}
-    known = {name: effect for name, effect in effects.items() if effect is not None}
-    if not known:
-        return NOTHING_YET
-    name = max(known, key=lambda setting: abs(known[setting][2].value))
-    low, high, difference = known[name]
-    moved = (
-        f"{SETTINGS[name].label} has the largest effect: from {value_words(name, low)} to "
-        f"{value_words(name, high)}, the change in “{gain.label}” is "
-        f"{mean_words(difference, gain)} on average over the other settings."
-    )
-    if difference.excludes_zero:
-        return moved
-    return f"For all settings that vary: {NO_DIFFERENCE} within the noise of the seeds."
-
-
-def _effect(points: Sequence[SettingPoint], name: str) -> tuple[Any, Any, Mean] | None:
-    """The two values of a setting whose mean gains differ most, and the difference."""
-    groups: defaultdict[Any, list[SettingPoint]] = defaultdict(list)
-    for point in points:
-        if has_effect(name, point.config):
-            groups[getattr(point.config, name)].append(point)
-    by_seed = {value: _averaged(group) for value, group in groups.items()}
-    known = {value: gains for value, gains in by_seed.items() if gains}
-    if len(known) < 2:
-        return None
-    means = {value: mean(gains).value for value, gains in known.items()}
-    low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
-    first, second = sorted((low, high))
-    difference = paired_difference(known[second], known[first])
-    return None if difference is None else (first, second, difference)
-
-
-def _averaged(points: Sequence[SettingPoint]) -> Mapping[int, float]:
-    shared = set.intersection(*(set(point.gains) for point in points))
-    return {seed: sum(point.gains[seed] for point in points) / len(points) for seed in shared}
-
-
-def saving_sentence(cells: Sequence[Cell]) -> str:
-    """How many cells were made without running the model."""
-    spared = sum(cell.made == "resimulated" for cell in cells)
-    if not cells:
-        return NOTHING_YET
-    return (
-        f"{counted(len(cells), 'cell')}; {spared / len(cells):.0%} of them follow exactly from the "
-        "run at a lower threshold, without the model."
-    )
 
 
 def setting_rows(

@@ -9,7 +9,7 @@ To stop, stop iterating. With a folder, finished cells are kept and the same swe
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.journal import Journal
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.work_items import Executor, Item, Outcome, SweepProgress, cell_key, items_of
+from eab.labs.tuning.work_items import Executor, Item, cell_key, items_of
 
 if TYPE_CHECKING:
     from eab.models.base import LanguageModel
@@ -77,80 +77,52 @@ def sweep_with(
         raise ConfigError("there are no prompts; give at least one")
     items = items_of(prompts, grid)
     if folder is None:
-        yield from _missing(executor, items, {cell.key: cell for cell in known})
+        yield from _steps(executor, items, {cell.key: cell for cell in known})
         return
     with Journal(folder, executor.card, measurement) as journal:
-        yield from _missing(executor, items, journal.known, journal)
+        yield from _steps(executor, items, journal.known, journal)
 
 
-def _missing(
+def _steps(
     executor: Executor,
     items: Sequence[Item],
     known: Mapping[str, Cell],
     journal: Journal | None = None,
 ) -> Generator[SweepStep]:
     """Make the cells whose keys are not in `known`."""
-    if not known:
-        yield from _steps(executor, items, items, (), journal)
-        return
-    card = executor.card
-    wanted = [cell_key(card, item.prompt, config) for item in items for config in item.configs]
-    left = [item.without(known, card) for item in items]
-    before = tuple(known[key] for key in wanted if key in known)
-    yield from _steps(executor, items, [item for item in left if item is not None], before, journal)
-
-
-def _steps(
-    executor: Executor,
-    items: Sequence[Item],
-    left: Sequence[Item],
-    before: tuple[Cell, ...],
-    journal: Journal | None = None,
-) -> Generator[SweepStep]:
-    progress = _Progress(items, left, before)
-    yield progress.step(before)
+    left, before = list[Item](), list[Cell]()
+    for item in items:
+        keys = {config: cell_key(executor.card, item.prompt, config) for config in item.configs}
+        before += [known[key] for key in keys.values() if key in known]
+        if missing := tuple(config for config, key in keys.items() if key not in known):
+            left.append(replace(item, configs=missing))
+    progress = _Progress(items, left)
+    yield progress.step(tuple(before))
     with closing(executor.outcomes(left)) as outcomes:
-        for event in outcomes:
-            if isinstance(event, SweepProgress):
-                yield progress.step(under_way=event.tokens)
+        for outcome in outcomes:
+            if outcome is None:
+                yield progress.step()
                 continue
             if journal is not None:
-                journal.add(event)
-            yield progress.finish(event)
+                journal.add(outcome)
+            progress.tokens_done += outcome.item.most_tokens
+            progress.failed += len(outcome.item.configs) - len(outcome.cells)
+            yield progress.step(outcome.cells, outcome.failures)
 
 
 class _Progress:
-    def __init__(self, items: Sequence[Item], left: Sequence[Item], before: Sequence[Cell]) -> None:
+    def __init__(self, items: Sequence[Item], left: Sequence[Item]) -> None:
         self._start = time.monotonic()
         self._total = sum(len(item.configs) for item in items)
-        self._tokens = sum(item.most_tokens * len(item.configs) for item in left)
-        self._done, self._resimulated = len(before), _resimulated(before)
-        self._tokens_done = self._failed = 0
+        self._tokens = sum(item.most_tokens for item in left)
+        self._done = self._resimulated = self.tokens_done = self.failed = 0
 
-    def finish(self, outcome: Outcome) -> SweepStep:
-        """The step that reports this outcome."""
-        self._tokens_done += outcome.item.most_tokens * len(outcome.item.configs)
-        self._done += len(outcome.cells)
-        self._failed += len(outcome.item.configs) - len(outcome.cells)
-        self._resimulated += _resimulated(outcome.cells)
-        return self.step(outcome.cells, outcome.failures)
-
-    def step(
-        self, cells: tuple[Cell, ...] = (), failures: tuple[str, ...] = (), under_way: float = 0.0
-    ) -> SweepStep:
-        """The step that reports this progress."""
-        done = self._tokens_done + under_way
-        left = max(0.0, self._tokens - done)
+    def step(self, cells: tuple[Cell, ...] = (), failures: tuple[str, ...] = ()) -> SweepStep:
+        """The step that reports these new cells and failures."""
+        self._done += len(cells)
+        self._resimulated += sum(cell.made == "resimulated" for cell in cells)
+        spent, done = time.monotonic() - self._start, self.tokens_done
+        left = spent * (self._tokens - done) / done if done else None
         return SweepStep(
-            cells,
-            failures,
-            self._done,
-            self._failed,
-            self._total,
-            self._resimulated,
-            (time.monotonic() - self._start) * left / done if done else None,
+            cells, failures, self._done, self.failed, self._total, self._resimulated, left
         )
-
-
-def _resimulated(cells: Sequence[Cell]) -> int:
-    return sum(cell.made == "resimulated" for cell in cells)

@@ -2,24 +2,22 @@
 
 import hashlib
 import json
-from collections.abc import Container, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from eab.branching.own import GivenPolicy
 from eab.config import SETTINGS, BranchingConfig
 from eab.events import ModelCard
-from eab.labs.tuning.cell import LATER_SETTINGS, Cell
+from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.settings import Real
 
 # Without the model, a finished run can be recomputed for other values of these (eab.what_if).
-RESIMULATED = ("entropy_threshold", "r")
-
+RESIMULATED: Final = ("entropy_threshold", "r")
 # Sentences, what is for comparisons, and what the answers in the cells say already
-_SENTENCES: Final = ("own_memory", "attention", "window_rows", "thinking", "own_decoder")
-_LATER: Final = {"layer_rows": [], "state_bytes": 0, "shares_rows": True}
+_DESCRIPTIONS: Final = ("own_memory", "attention", "window_rows", "thinking", "own_decoder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +30,24 @@ class Item:
 
     @property
     def most_tokens(self) -> int:
-        """The most tokens that a single run of the item can generate."""
-        return self.configs[0].max_paths * self.configs[0].max_new_tokens
+        """The most tokens that the cells of the item can generate."""
+        return sum(config.max_paths * config.max_new_tokens for config in self.configs)
 
-    def without(self, keys: Container[str], card: ModelCard) -> "Item | None":
-        """The item without the cells that have these keys; None if no cell remains."""
-        left = [
-            config for config in self.configs if cell_key(card, self.prompt, config) not in keys
-        ]
-        return replace(self, configs=tuple(left)) if left else None
+    @property
+    def shared(self) -> tuple[Any, ...]:
+        """What its cells have in common."""
+        return self.prompt.id, *_shared(self.configs[0])
+
+
+def _shared(config: BranchingConfig) -> tuple[Any, ...]:
+    return tuple(getattr(config, name) for name in SETTINGS if name not in RESIMULATED)
 
 
 def items_of(prompts: Sequence[TuningPrompt], grid: Grid) -> list[Item]:
     """All cells of a sweep, first seed first; ConfigError if values contradict each other."""
     groups: dict[Any, list[BranchingConfig]] = {}
     for config in grid.configs():
-        kept = tuple(getattr(config, name) for name in SETTINGS if name not in RESIMULATED)
-        groups.setdefault(kept, []).append(config)
+        groups.setdefault(_shared(config), []).append(config)
     for group in groups.values():
         group.sort(key=lambda config: config.entropy_threshold)
     return [
@@ -65,43 +64,18 @@ def items_of(prompts: Sequence[TuningPrompt], grid: Grid) -> list[Item]:
 
 def cell_key(card: ModelCard, prompt: TuningPrompt, config: BranchingConfig) -> str:
     """A hash of everything that determines a cell."""
-    return _hash([model_json(asdict(card)), prompt.as_json(), _as_json(config)])
-
-
-def item_key(card: ModelCard, item: Item) -> str:
-    """A hash of everything that the cells of an item share."""
-    shared = {
-        name: value for name, value in _as_json(item.configs[0]).items() if name not in RESIMULATED
-    }
-    return _hash([model_json(asdict(card)), item.prompt.as_json(), shared])
-
-
-def model_json(card: dict[str, Any]) -> dict[str, Any]:
-    """The parts of a model's card that determine a cell, as JSON values: without descriptions, and
-    without later fields at their defaults, so that keys in older files stay valid.
-    """
-    values = json.loads(json.dumps(card))  # tuples become lists, as in a file
-    return {
-        name: value
-        for name, value in values.items()
-        if name not in _SENTENCES and (name not in _LATER or value != _LATER[name])
-    }
-
-
-def _as_json(config: BranchingConfig) -> dict[str, Any]:
-    """The settings in a normal form: 1 and 1.0 are the same threshold. Later settings are left out
-    at their defaults, so that keys in older files stay valid.
-    """
-    return {
+    settings = {
         name: float(value) if isinstance(SETTINGS[name].values, Real) else value
         for name, value in asdict(config).items()
-        if name not in LATER_SETTINGS or value != LATER_SETTINGS[name]
     }
-
-
-def _hash(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False)
+    text = json.dumps([model_json(card), asdict(prompt), settings], sort_keys=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:24]
+
+
+def model_json(card: ModelCard) -> dict[str, Any]:
+    """What determines a cell in a model's card, without descriptions, as in a JSON file."""
+    values = {name: value for name, value in asdict(card).items() if name not in _DESCRIPTIONS}
+    return dict(json.loads(json.dumps(values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +89,6 @@ class Outcome:
     runs: Mapping[str, bytes] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class SweepProgress:
-    """Progress between outcomes."""
-
-    tokens: float = 0.0  # how much of `Item.most_tokens` is done, over the items in progress
-
-
 class Executor(Protocol):
     """An interface that runs the items of a sweep."""
 
@@ -130,6 +97,8 @@ class Executor(Protocol):
         """The card of the model that runs the items."""
         ...
 
-    def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | SweepProgress]:
-        """Run the items, yielding their outcomes in any order, and frequent progress."""
+    def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | None]:
+        """Run the items, yielding their outcomes in any order, and often None in between, so that
+        the caller can stop.
+        """
         ...

@@ -15,8 +15,7 @@ from eab.engine.request import Request
 from eab.events import RunEnded
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.questions import Question
+from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.report import SweepBegan, TuningReport
 from eab.labs.tuning.work_items import items_of
 from eab.run import RunFold

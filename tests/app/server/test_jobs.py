@@ -18,8 +18,7 @@ from eab.labs.batching.results import ServingRequest, Workload
 from eab.labs.quantization.job import formats_job
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.job import sweep_job
-from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.questions import Question
+from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.variants.job import comparison_job
 from eab.labs.variants.results import cache_variants
 

@@ -11,20 +11,18 @@ from eab.analysis.answers import entropy
 from eab.analysis.same_answer import RULES
 from eab.config import BranchingConfig
 from eab.errors import QuestionsError
-from eab.labs.tuning.answering import Answering, QuestionResult, SamplingResults
-from eab.labs.tuning.evaluation import report
-from eab.labs.tuning.evaluation_pictures import evaluation_figure
+from eab.labs.tuning.evaluation import Answering, QuestionResult, SamplingResults, report
 from eab.labs.tuning.evaluation_report import (
     GREEDY,
     INDEPENDENT,
     SEMANTIC,
     TREE,
     EvaluationReport,
-    Gain,
     ScoreRow,
     verdict,
 )
-from eab.labs.tuning.questions import Question
+from eab.labs.tuning.pictures import evaluation_figure
+from eab.labs.tuning.prompt_sets import Question
 from eab.labs.tuning.scores import Interval
 from eab.models.loading import load_model
 
@@ -67,7 +65,7 @@ def test_a_score_that_identifies_wrong_answers_beats_a_constant_one() -> None:
     assert by_name[TREE, SEMANTIC].auroc.value == 1.0
     assert by_name[INDEPENDENT, SEMANTIC].auroc.value == 0.5
     assert by_name[TREE, SEMANTIC].aurac.value > by_name[INDEPENDENT, SEMANTIC].aurac.value
-    gains = {gain.score: gain.auroc for gain in found.gains}
+    gains = found.gains
     assert (gains[SEMANTIC].value, gains[SEMANTIC].excludes_zero) == (0.5, True)
     assert (gains["predictive entropy"].value, gains["length of the answer"].value) == (0, 0)
     assert "is better than that of independent texts" in verdict(found)
@@ -79,7 +77,7 @@ def test_questions_whose_entropy_was_not_measured_are_left_out_and_counted() -> 
     by_name = {row.way: row.auroc for row in found.rows if row.score == SEMANTIC}
     assert (by_name[TREE].value, by_name[TREE].questions) == (1.0, 30)
     assert by_name[INDEPENDENT].questions == 20
-    assert SEMANTIC not in {gain.score for gain in found.gains}  # no question has both
+    assert SEMANTIC not in found.gains  # no question has both
     assert [row.auroc.questions for row in found.rows if row.score != SEMANTIC] == [60] * 9
 
 
@@ -144,8 +142,7 @@ def recorded(gain: Interval, best: float) -> EvaluationReport:
         )
     )
     tokens = {"greedy": 100, "tree": 1000, "independent": 1100}
-    gains = (Gain("semantic entropy", gain),)
-    return EvaluationReport(50, 10, 0, tokens, 6, rows, gains, (), None)
+    return EvaluationReport(50, 10, 0, tokens, 6, rows, {SEMANTIC: gain}, (), None)
 
 
 @pytest.mark.parametrize(

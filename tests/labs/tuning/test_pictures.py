@@ -1,9 +1,6 @@
 """The charts, tables and sentences of a sweep agree with its cells and do not report noise."""
 
-from dataclasses import replace
-
 import pandas as pd
-import pytest
 from cells import cell
 
 from eab.config import BranchingConfig
@@ -108,90 +105,16 @@ def test_of_equal_settings_the_cheapest_is_the_best() -> None:
 def test_differences_within_the_error_are_not_reported() -> None:
     words = tuning_words.answer_sentence(fair(spread=20.0), ANSWERS)
     assert words.endswith("; 3 other settings are not measurably worse.")
-    single = setting_points([cell(0.5, 1), cell(0.9, 1, distinct_answers=9)], TOKENS, ANSWERS)
+    cells = [cell(0.5, 1), cell(0.9, 1, distinct_answers=9)]
+    single = setting_points(cells, TOKENS, ANSWERS)
     assert "1 other setting is not measurably worse" in tuning_words.answer_sentence(
         single, ANSWERS
     )
-    assert "One seed has no interval" in tuning_words.over_words(single)
-
-
-def test_the_pareto_chart_has_intervals_and_the_baseline() -> None:
-    found = points()
-    figure = tuning.pareto_figure(found, TOKENS, ANSWERS)
-    series = {trace.name: trace for trace in figure.data}
-    assert list(series["independent"].x) == [100, 400]
-    assert list(series["independent"].y) == [1.0, 3.0]
-    assert series["on the front"].error_y.array[0] == pytest.approx(0.248, abs=0.001)
-    shown = sorted(number for one in figure.data if one.customdata for number in one.customdata)
-    assert shown == list(range(len(found)))
-    assert figure.layout.xaxis.title.text == "Tokens through the model per run"
-
-
-def test_bytes_are_shown_in_a_readable_unit() -> None:
-    found = setting_points(sweep(), COSTS["kv_bytes"], ANSWERS)
-    figure = tuning.pareto_figure(found, COSTS["kv_bytes"], ANSWERS)
-    assert figure.layout.xaxis.title.text == "Peak of the KV cache (KiB) per run"
-    assert set(figure.data[-1].x) == {4.0}
-
-
-def test_the_best_setting_is_compared_with_independent_sampling() -> None:
-    found = points()
-    words = tuning_words.sampling_sentence(found, ANSWERS)
-    assert words == "At the same cost, independent sampling is measurably worse."
-    less = replace(ANSWERS, more_is_better=False)
-    assert "is the best" in tuning_words.sampling_sentence(found, less)
-    noisy = tuning_words.sampling_sentence(points(spread=20.0), ANSWERS)
-    assert noisy.endswith("is as good (no difference measured).")
-    assert tuning_words.sampling_sentence([], ANSWERS) == NOTHING_YET
-    assert "Add the policy independent" in tuning_words.sampling_sentence(fair(), ANSWERS)
-    costly = [*fair(), replace(found[-1], costs={1: 9000.0, 2: 9000.0, 3: 9000.0})]
-    assert "not tried" in tuning_words.sampling_sentence(costly, ANSWERS)
-
-
-def test_there_are_at_most_two_short_sentences_above_a_picture() -> None:
-    for spread in (0.1, 20.0):
-        found = points(spread)
-        fixed = ["max_paths", "policy"]
-        for words in (
-            tuning_words.heat_sentence(fair(spread), ANSWERS, fixed),
-            tuning_words.sampling_sentence(found, ANSWERS),
-            tuning_words.answer_sentence(found, ANSWERS),
-        ):
-            assert words.count(". ") <= 1
-            assert len(words) < 150
-            assert "±" not in words
-
-
-def test_parallel_coordinates_have_an_axis_per_setting_and_two_more() -> None:
-    figure = tuning.parallel_figure(points(), ["entropy_threshold", "policy"], TOKENS, ANSWERS)
-    dimensions = figure.data[0].dimensions
-    names = ["Entropy threshold", "Policy", "Tokens through the model", "Distinct answers"]
-    assert [one.label.split(" (")[0] for one in dimensions] == names
-    assert list(dimensions[0].ticktext) == ["no effect", "0.5", "1"]
-    assert list(dimensions[0].values) == [1, 1, 2, 2, 0, 0]
-    assert list(dimensions[1].ticktext) == ["fair", "independent"]
-    assert list(dimensions[1].values) == [0, 0, 0, 0, 1, 1]
-
-
-def test_the_sentence_names_the_setting_with_the_largest_effect() -> None:
-    words = tuning_words.effects_sentence(points(), ["entropy_threshold", "max_paths"], ANSWERS)
-    assert words.startswith(
-        "Entropy threshold has the largest effect: from 0.5 to 1, the change in “Distinct answers” "
-        "is -4.4"
+    assert "One seed has no interval" in tuning_words.over_words(single, cells)
+    assert tuning_words.over_words(points(), sweep()).endswith(
+        "33% of 36 cells follow exactly from the run at a lower threshold, without the model; "
+        "they have no time."
     )
-    rows = ((1.0, 1, 1), (2.0, 1, 9), (1.0, 2, 9), (2.0, 2, 2))
-    cells = [cell(threshold, seed, distinct_answers=count) for threshold, seed, count in rows]
-    noisy = setting_points(cells, TOKENS, ANSWERS)
-    words = tuning_words.effects_sentence(noisy, ["entropy_threshold"], ANSWERS)
-    assert "no difference measured" in words
-    assert tuning_words.effects_sentence([], ["policy"], ANSWERS) == NOTHING_YET
-
-
-def test_resimulated_cells_are_counted_and_cells_without_a_time_left_out() -> None:
-    assert tuning_words.saving_sentence(sweep()).startswith("36 cells; 33% of them follow exactly")
-    assert tuning_words.saving_sentence([]) == NOTHING_YET
-    assert "12 cells of 36 are left out" in tuning_words.unknown_sentence(sweep(), COSTS["seconds"])
-    assert tuning_words.unknown_sentence(sweep(), TOKENS) == ""
 
 
 def test_the_tables_have_a_row_per_setting() -> None:
@@ -199,6 +122,8 @@ def test_the_tables_have_a_row_per_setting() -> None:
     assert len(rows) == 6
     assert all(len(row) == len(tuning_words.HEADINGS) for row in rows)
     assert rows[0][1] == "100 ± 0 tokens"
+    compared = {row[0]: row[3] for row in rows}
+    assert compared["entropy threshold 1, max paths 8, policy fair"] == "+1 ± 0.5 answers"
     independent = [row for row in rows if "policy independent" in row[0]]
     assert [row[3] for row in independent] == ["–", "–"]
     assert all("threshold" not in row[0] for row in independent)

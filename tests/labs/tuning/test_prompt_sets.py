@@ -14,6 +14,8 @@ from eab.labs.tuning.prompt_sets import (
     QUESTIONS,
     SETS,
     STORIES,
+    Question,
+    TuningPrompt,
     bundled_prompts,
     read_prompts,
     read_questions,
@@ -51,7 +53,7 @@ def test_the_same_prompts_can_be_read_from_json_lines_csv_and_text(tmp_path: Pat
         read_prompts(str(tmp_path / f"a.{end}")) for end in ("jsonl", "csv", "txt")
     )
     assert lines == rows
-    assert lines[0].as_json() == given | {"distribution": {}}
+    assert lines[0] == TuningPrompt("a", Question(given["prompt"], ("x", "y z"), {}, "g"))
     assert [prompt.id for prompt in lines] == ["a", "00003"]
     assert [(one.id, one.question.prompt) for one in texts] == [("00001", "first"), ("00003", "b")]
 

@@ -26,8 +26,7 @@ from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.journal import JOURNAL, TABLE
 from eab.labs.tuning.measure import Measurement
-from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.questions import Question
+from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.ray_actors import RayActors
 from eab.labs.tuning.sweeping import sweep, sweep_with
 
@@ -85,7 +84,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from saying_model import saying_model
-from eab.labs.tuning.questions import Question
+from eab.labs.tuning.prompt_sets import Question
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import TuningPrompt

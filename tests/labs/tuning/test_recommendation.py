@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from eab.config import MAX_PATHS, BranchingConfig
 from eab.errors import ConfigError
-from eab.labs.tuning import recommendation_pictures as words_of
+from eab.labs.tuning import recommendation as words_of
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.live_sweep import report_pilot
-from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.questions import Question
+from eab.labs.tuning.job import report_pilot
+from eab.labs.tuning.pictures import pilot_figure
+from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.recommendation import (
     CHECK_SEEDS,
     MOST_REFINEMENTS,
@@ -50,12 +50,12 @@ def pilot() -> list[Cell]:
 def test_the_threshold_nearest_to_the_wanted_number_of_paths_is_recommended() -> None:
     found = recommend(pilot(), "paths", 11, check_seeds=3)
     assert found.threshold == 1.0
-    assert found.paths.value == 12.0
-    assert found.tokens == Prediction(360.0, 360.0, 360.0)
-    assert (found.prompts, found.seeds, found.reached) == (2, 3, True)
+    assert found.predicted["paths"].value == 12.0
+    assert found.predicted["tokens"] == Prediction(360.0, 360.0, 360.0)
+    assert found.seeds == 3
     assert found.beyond == (2.0, 3.0)
-    assert found.paths.low is not None
-    assert found.paths.high - 12 == pytest.approx(4.303 * (1 / 3 + 1 / 3) ** 0.5)
+    assert found.predicted["paths"].low is not None
+    assert found.predicted["paths"].high - 12 == pytest.approx(4.303 * (1 / 3 + 1 / 3) ** 0.5)
     assert recommend(pilot(), "tokens", 100).threshold == 2.0
     equally_near = [cell(threshold, 1, paths=5) for threshold in (0.5, 1.0, 0.8)]
     assert recommend(equally_near, "paths", 5).threshold == 1.0, "the highest of them"
@@ -64,13 +64,13 @@ def test_the_threshold_nearest_to_the_wanted_number_of_paths_is_recommended() ->
 @pytest.mark.parametrize(("wanted", "threshold"), [(200, 0.5), (1, 2.0)])
 def test_a_wanted_number_out_of_reach_is_marked_as_such(wanted: int, threshold: float) -> None:
     found = recommend(pilot(), "paths", wanted)
-    assert (found.threshold, found.reached, found.beyond) == (threshold, False, None)
+    assert (found.threshold, found.near, found.beyond) == (threshold, False, None)
 
 
 def test_one_seed_gives_no_interval_and_intervals_contain_their_ends() -> None:
     found = recommend([cell(0.5, 1, paths=5)], "paths", 5)
-    assert found.paths == Prediction(5.0, None, None)
-    assert found.paths.contains(5.0) is None
+    assert found.predicted["paths"] == Prediction(5.0, None, None)
+    assert found.predicted["paths"].contains(5.0) is None
     interval = Prediction(5.0, 4.0, 6.0)
     assert [interval.contains(one) for one in (3.9, 4.0, 6.0, 6.1)] == [False, True, True, False]
 
@@ -98,7 +98,7 @@ def test_an_invalid_wanted_number_is_explained(number: float) -> None:
         pilot_config(BranchingConfig(), "paths", number)
 
 
-def test_a_recommendation_states_its_basis_and_whether_the_check_confirmed_it() -> None:
+def test_a_recommendation_says_whether_the_check_confirmed_it() -> None:
     pilot = [
         cell(one, seed, paths=count + seed, tokens=20 * count + 10 * seed)
         for one, count in ((0.5, 20), (1.0, 10))
@@ -114,18 +114,16 @@ def test_a_recommendation_states_its_basis_and_whether_the_check_confirmed_it() 
     ):
         said = words_of.recommendation_sentence(recommend(pilot, unit, wanted))
         assert said.startswith(words)
-    star = words_of.pilot_figure(pilot, found).data[1]
+    star = pilot_figure(pilot, found).data[1]
     assert (list(star.x), list(star.y)) == ([1.0], [12.0])
-    assert words_of.check_sentence(found, {}).startswith("Not measured yet")
+    assert words_of.check_rows(found, {})[0][2] == "not measured yet"
     checks = [cell(1.0, seed, paths=12 + seed % 2, tokens=220 + seed) for seed in (7, 8, 9)]
     near = measured_means(checks)
-    assert "both inside" in words_of.check_sentence(found, near)
     assert [row[3] for row in words_of.check_rows(found, near)] == ["yes", "yes"]
     far = measured_means([cell(1.0, seed, paths=40, tokens=220) for seed in (7, 8, 9)])
-    assert "paths are outside" in words_of.check_sentence(found, far)
+    assert [row[3] for row in words_of.check_rows(found, far)] == ["no", "yes"]
     one = recommend(pilot[:1], "paths", 12)
-    assert "which has no interval" in words_of.basis_sentence(one)
-    assert "has no interval" in words_of.check_sentence(one, near)
+    assert [row[3] for row in words_of.check_rows(one, near)] == ["–", "–"]
 
 
 def test_a_mean_that_matches_only_within_the_noise_is_called_approximate() -> None:
@@ -164,11 +162,10 @@ def test_thresholds_are_added_until_the_wanted_number_is_bracketed(
     found = recommend(cells, "paths", wanted * 100)
     assert len(added) <= MOST_REFINEMENTS
     assert len(added) == len(set(added))
-    assert found.near or found.jumps or not found.reached
     inside = 8.0 / 3.0**power < wanted < 8.0 / 0.3**power
-    assert found.reached == inside or found.near
     if inside:
         sides = [found.threshold, *([found.beyond[0]] if found.beyond else [])]
+        assert found.near or found.jumps
         assert found.near or max(sides) / min(sides) <= 1.031
 
 
@@ -201,7 +198,7 @@ def test_after_a_refinement_the_interval_has_its_nominal_coverage() -> None:
         found = recommend(cells, "paths", 8)
         others = range(seeds.stop, seeds.stop + CHECK_SEEDS)
         fresh = [paths(entropies[seed], found.threshold) for seed in others]
-        held += bool(found.paths.contains(statistics.mean(fresh)))
+        held += bool(found.predicted["paths"].contains(statistics.mean(fresh)))
     assert held / SWEEPS > 0.95 - 3.3 * (0.95 * 0.05 / SWEEPS) ** 0.5
 
 

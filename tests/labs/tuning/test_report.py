@@ -18,9 +18,8 @@ from eab.labs.tuning import sentences as tuning_words
 from eab.labs.tuning.cell import COLUMNS, cells_table
 from eab.labs.tuning.frontier import setting_points
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.quantities import COSTS, GAINS, Quantity
-from eab.labs.tuning.questions import Question
 from eab.labs.tuning.report import SweepBegan, TuningReport, dumps, loads, plan_of
 from eab.record.report import MAX_BYTES
 
@@ -49,17 +48,6 @@ def changed(**parts: object) -> bytes:
     return packed(content_of(report()) | parts)
 
 
-def test_an_old_file_without_brier_scores_can_be_opened() -> None:
-    content = content_of(report())
-    place = content["columns"].index("brier")
-    rows = [*content["cells"], content["columns"]]
-    for row in rows:
-        del row[place]
-    old = opened(content)
-    assert old.cells == report().cells
-    assert {one.brier for one in old.cells} == {None}
-
-
 def stopped(cells: int = 1) -> TuningReport:
     """A sweep of four cells that was stopped after this many."""
     grid = Grid({"entropy_threshold": (0.5, 0.9)}, BranchingConfig(), range(2))
@@ -75,13 +63,6 @@ def test_a_stopped_sweep_and_its_file_know_what_is_missing() -> None:
     assert found.began == stopped().began
     assert found.began.plan.cells == 4
     assert loads(dumps(stopped(4)), "a sweep").complete
-
-
-def test_a_file_without_a_plan_still_says_how_many_cells_are_missing() -> None:
-    content = content_of(stopped())
-    del content["began"]["plan"]
-    old = opened(content)
-    assert (old.made, old.began.plan) == ("1 of 4 cells", None)
 
 
 def planned(cells: int = 1, **change: object) -> dict[str, Any]:
@@ -135,12 +116,6 @@ def test_a_file_with_more_cells_than_its_plan_is_refused() -> None:
         opened(content)
 
 
-def test_a_sweep_that_has_not_started_cannot_be_written() -> None:
-    assert TuningReport().model_name == ""
-    with pytest.raises(RecordError, match="has not started"):
-        dumps(TuningReport())
-
-
 HEAD = {"model": "a", "dtype": "b", "machine": "c", "cells": 3}
 
 
@@ -181,14 +156,12 @@ def content() -> dict[str, Any]:
 def draw_everything(found: TuningReport, cost: Quantity, gain: Quantity) -> None:
     points = setting_points(found.cells, cost, gain)
     if points:
-        figures.pareto_figure(points, cost, gain).to_json()
-        figures.parallel_figure(points, ["entropy_threshold"], cost, gain).to_json()
+        figures.heat_figure(points, gain, "entropy_threshold", "").to_json()
+        tuning_words.setting_rows(points, cost, gain)
         tuning_words.settings_table(points, cost, gain).to_csv()
         tuning_words.answer_sentence(points, gain).encode()
-        tuning_words.sampling_sentence(points, gain).encode()
         tuning_words.heat_sentence(points, gain).encode()
-    tuning_words.saving_sentence(found.cells).encode()
-    tuning_words.over_words(points).encode()
+    tuning_words.over_words(points, found.cells).encode()
     cells_table(found.cells).to_parquet(None)
     dumps(found)
 

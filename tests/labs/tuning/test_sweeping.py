@@ -14,14 +14,12 @@ from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.errors import ConfigError, RecordError
-from eab.events import ModelCard
 from eab.labs.tuning.cell import Cell, cell_from_row, cells_table
 from eab.labs.tuning.frontier import varying
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.live_sweep import report_sweep
+from eab.labs.tuning.job import report_sweep
 from eab.labs.tuning.measure import Measurement
-from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.questions import Question
+from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.sweeping import sweep
 from eab.labs.tuning.work_items import cell_key
@@ -139,18 +137,6 @@ def test_cells_are_scored_by_the_known_answers_of_their_prompt(embedded: Hugging
     assert (story.brier, coin.brier) == (None, None)
 
 
-def test_the_brier_score_lies_within_the_bounds_of_the_weights(embedded: HuggingFaceModel) -> None:
-    grid = Grid({"entropy_threshold": [0.1, 0.65]}, SHORT, range(3))
-    many = replace(CAPITAL.question, prompt="My favorite color is", answers=("red.", "blue."))
-    cells = cells_of(embedded, [CAPITAL, TuningPrompt("color", many)], grid)
-    assert any(cell.correct is not None and 0 < cell.correct < 1 for cell in cells)
-    for cell in cells:
-        assert cell.brier is not None
-        wrong = 1 - cell.correct
-        least, most = wrong**2 * (1 + 1 / cell.distinct_answers), 2 * wrong**2
-        assert least - 1e-9 <= cell.brier <= most + 1e-9, "evenly spread, or on one answer"
-
-
 def test_the_distribution_error_by_hand(embedded: HuggingFaceModel) -> None:
     """A single text has weight 1: off by 0.5 for heads and for tails, and by 0 for the rest."""
     greedy = replace(SHORT, policy="greedy")
@@ -158,15 +144,6 @@ def test_the_distribution_error_by_hand(embedded: HuggingFaceModel) -> None:
     coin, edge = cell_of_each(embedded, [COIN, other], Grid(base=greedy))
     assert coin.distribution_error == pytest.approx(math.sqrt(2 * 0.5**2 / 3))
     assert edge.distribution_error == pytest.approx(1.0), "the edge never, something else always"
-
-
-def test_new_settings_and_fields_do_not_change_the_keys_of_old_sweeps() -> None:
-    card = ModelCard("m", "llama", 8, 1, 1, 4, "float32", "cpu", 32)
-    before = replace(SHORT, r=4)  # the default at that time
-    assert cell_key(card, COIN, before) == "c219d11cc57f2828e46281a0"
-    assert cell_key(card, COIN, replace(before, min_p=0.1)) != "c219d11cc57f2828e46281a0"
-    penalized = replace(before, repetition_penalty=1.1)
-    assert cell_key(card, COIN, penalized) != "c219d11cc57f2828e46281a0"
 
 
 def test_the_steps_of_a_sweep_report_its_progress(embedded: HuggingFaceModel) -> None:
