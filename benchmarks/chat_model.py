@@ -47,9 +47,8 @@ from eab.models.huggingface import HuggingFaceModel
 from eab.models.machine import CPU
 from eab.models.packaged import SMOLLM2
 from eab.models.sources import find_source
-from eab.models.stored_weights import store_weights
-from eab.remote.connection import Connection
-from eab.remote.operator import Address
+from eab.models.weights import store_weights
+from eab.remote.connection import Address, Connection
 from eab.run import fold
 from eab.timing import MIN_REPEATS, Timing
 from eab.weight_formats import AS_LOADED, AUTO, PLAIN

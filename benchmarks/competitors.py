@@ -30,7 +30,7 @@ from eab.engine.forward_pass import Part, run_pass
 from eab.engine.generation import Generation
 from eab.events import Event, KvMeasured, RunStarted, StepTimed
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.weight_layouts import ReorderedLinear
+from eab.models.weights import ReorderedLinear
 
 THRESHOLD_NATS = 0.5
 

@@ -28,8 +28,7 @@ from shapes import SHAPES, engine_model, plain_model
 from transformers import PreTrainedModel
 
 from eab.figures.timings import ratio_words, with_spread
-from eab.labs.quantization.machine_speed import measure_machine
-from eab.labs.quantization.measure import read_bytes
+from eab.labs.quantization.measure import measure_machine, read_bytes
 from eab.models.huggingface import HuggingFaceModel
 from eab.timing import MIN_REPEATS, Timing
 

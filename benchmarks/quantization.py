@@ -36,7 +36,7 @@ from eab.models.huggingface import HuggingFaceModel
 from eab.models.quantized.formats import FORMATS, refuse_if_unusable
 from eab.models.quantized.layer import QuantizedLinear
 from eab.models.sources import EMBEDDED_FOLDER
-from eab.models.stored_weights import store_weights
+from eab.models.weights import store_weights
 from eab.timing import Clock, Measure, Timing, comparison, fastest, take_turns, timed
 from eab.weight_formats import AS_LOADED, AUTO, LAYOUTS, PLAIN, WEIGHT_FORMATS
 

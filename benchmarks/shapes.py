@@ -17,7 +17,7 @@ from transformers import (
 
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.sources import EMBEDDED_FOLDER
-from eab.models.stored_weights import store_weights
+from eab.models.weights import store_weights
 from eab.weight_formats import AS_LOADED, AUTO
 
 _NO_STOP: Final = {

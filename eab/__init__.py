@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from eab.api.arguments import load_model
     from eab.api.branching import EntropyAdaptiveBranching
-    from eab.api.given_model import load_model
     from eab.api.many_runs import serve, sweep
     from eab.api.notebook import explore, show, show_lesson
     from eab.api.run import Run, load, save, save_html
@@ -63,7 +63,7 @@ _HOME: Final = {
     "Settings": "eab.api.settings",
     "explore": "eab.api.notebook",
     "load": "eab.api.run",
-    "load_model": "eab.api.given_model",
+    "load_model": "eab.api.arguments",
     "read_prompts": "eab.labs.tuning.prompt_sets",
     "save": "eab.api.run",
     "save_html": "eab.api.run",

@@ -6,15 +6,14 @@ from typing import Final
 
 import streamlit as st
 
-from app.state import messages, polling
-from app.state.laboratories import BATCHING
-from app.state.slot import note_in_url
+from app.state import polling, status
+from app.state.slot import BATCHING, note_in_url
 from app.widgets import controls, glossary, model_choice, request_editor, serving_now
 from app.widgets.charts import csv_file, downloads, draw, origin, white_background
 from app.widgets.kv_allocation import kv_allocation_section
-from app.widgets.start_stop import page_controls, show_problems, start_button, stop_button
+from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
 from eab.errors import ConfigError
-from eab.labs.batching.job import serving_job
+from eab.labs.batching.measure import serving_job
 from eab.labs.batching.results import BatchingComparison, Workload
 from eab.labs.batching.sentences import headline
 
@@ -64,7 +63,7 @@ def bar() -> Workload | None:
 
 
 def measure_here(chosen: Workload | None, problem: str) -> None:
-    with messages.errors_as_message():
+    with status.errors_as_message():
         if chosen is None:
             raise ConfigError(problem)
         BATCHING.start(serving_job(chosen, model_choice.name()))

@@ -8,19 +8,18 @@ from typing import Final
 import streamlit as st
 
 from app.server.live_run import LiveTask
-from app.state import messages, polling, tab
-from app.state.laboratories import BMC
-from app.state.slot import Entry, note_in_url
+from app.state import polling, status, tab
+from app.state.slot import BMC, Entry, note_in_url
 from app.widgets import controls, glossary, model_choice
 from app.widgets.charts import csv_file, downloads, draw, origin, quoted
-from app.widgets.markdown import plain
-from app.widgets.start_stop import show_problems, start_button, stop_button
-from eab.analysis.kv_demand import best_r_of, demand_of
+from app.widgets.glossary import plain
+from app.widgets.status_line import show_problems, start_button, stop_button
+from eab.analysis.kv_allocation import best_r_of, demand_of
 from eab.caches.growth import CostModel
 from eab.config import AUTO, AllocationStep
 from eab.figures.captions import ENDINGS
 from eab.formatting import as_sentence
-from eab.labs.bmc.job import experiment_job
+from eab.labs.bmc.measure import experiment_job
 from eab.labs.bmc.results import Experiment, ExperimentReport, dumps
 from eab.token_text import visible
 
@@ -90,7 +89,7 @@ EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {
 }
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def start(experiment: Experiment) -> None:
     stop()
     rows = int(st.session_state.bmc_rows)
@@ -126,7 +125,7 @@ def show_interrupted() -> None:
 def your_run() -> None:
     """Draw the run of the Explore page at another r, computed from its events."""
     from eab.labs.bmc import run_pictures as bmc
-    from eab.labs.bmc.tables import allocations_table
+    from eab.labs.bmc.results import allocations_table
 
     explored = tab.displayed()
     with explored.locked:
@@ -196,7 +195,7 @@ def experiments() -> None:
 def one_experiment(name: Experiment, displayed: Entry[ExperimentReport]) -> None:
     """Draw the button of an experiment, its results, and where they were measured."""
     from eab.labs.bmc import pictures as bmc_experiments
-    from eab.labs.bmc.tables import points_table
+    from eab.labs.bmc.results import points_table
 
     what, report, key = EXPERIMENTS[name][1], displayed.state, displayed.key
     left, right = st.columns([1, 3], vertical_alignment="center")

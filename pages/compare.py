@@ -6,13 +6,13 @@ from functools import partial
 import streamlit as st
 
 from app.server import model_cache
-from app.state import compare, messages, polling
+from app.state import compare, polling, status
 from app.state.compare import INDEPENDENT, SAMPLES, Side
 from app.widgets import board
 from app.widgets.charts import csv_file, quoted
-from app.widgets.markdown import plain
-from app.widgets.start_stop import page_controls, show_problems, start_button, stop_button
-from app.widgets.upload import upload
+from app.widgets.glossary import plain
+from app.widgets.saved import upload
+from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
 from eab.analysis.equal_budget import Budget, independent_config, mean_tokens_per_text
 from eab.analysis.merged_runs import same_prompt
 from eab.formatting import counted
@@ -42,7 +42,7 @@ def choose(side: str, label: str, like: Side | None = None) -> Side | None:
     return compare.side_of(source, side, like)
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def start(like: Side, budget: Budget) -> None:
     compare.start_sampling(like.run, budget)
 
@@ -110,7 +110,7 @@ def budget_sentence(a: Side, budget: Budget, count: int) -> str:
 
 
 def results(a: Side, b: Side) -> None:
-    from eab.board.merged_messages import diff_message
+    from eab.board.messages import diff_message
     from eab.figures.run_comparison import NOTE, diff_rows, diff_table, takeaway_sentence
     from eab.figures.tables import text_table
 

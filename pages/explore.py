@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.server import rules
 from app.server.links import Link
-from app.state import class_of_tab, messages, polling, probe, tab, what_if
+from app.state import class_of_tab, polling, probe, status, tab, what_if
 from app.state import history as past_runs
 from app.state.slot import note_in_url
 from app.state.tab import OpenRun
@@ -23,8 +23,7 @@ from app.widgets import (
     status_line,
 )
 from app.widgets.status_line import DRAWN, POLL_SECONDS
-from eab.board.merged_messages import graft_message
-from eab.board.messages import greedy_message
+from eab.board.messages import graft_message, greedy_message
 from eab.config import BranchingConfig
 
 GRAFTED = "grafted"  # whether a grown run is shown in the tree that it was grown from
@@ -45,7 +44,7 @@ def own_prompt() -> None:
         controls.leave_example(shown.started)
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def run() -> None:
     controls.ensure_defaults()
     own_prompt()
@@ -62,25 +61,25 @@ def ask(question: str) -> None:
     """Run one of the example questions, as if the visitor had typed it."""
     controls.set_prompt(question)
     run()
-    st.session_state[NOTIFIED] = bool(messages.message())
+    st.session_state[NOTIFIED] = bool(status.message())
 
 
 def grow(address: tab.TokenAddress) -> None:
-    with messages.errors_as_message():
+    with status.errors_as_message():
         config = BranchingConfig.from_settings(controls.settings())
         tab.grow(address, config, model_choice.name())
         open_menu.clear_choices()
-    st.session_state[NOTIFIED] = bool(messages.message())
+    st.session_state[NOTIFIED] = bool(status.message())
 
 
 def go_on(key: str) -> None:
     """Continue all texts of the displayed run that were cut."""
-    with messages.errors_as_message():
+    with status.errors_as_message():
         tab.go_on(key)
         asked = tab.current().asked
         controls.fill_from(asked.prompt, asked.config, tab.current().model, asked.messages)
         open_menu.clear_choices()
-    st.session_state[NOTIFIED] = bool(messages.message())
+    st.session_state[NOTIFIED] = bool(status.message())
 
 
 def more_tokens(shown: OpenRun) -> int:
@@ -103,7 +102,7 @@ def run_at(key: str, threshold: float) -> None:
         at = replace(asked.config, entropy_threshold=nats, threshold_unit="nats")
         controls.fill_from(asked.prompt, at, shown.model, asked.messages)
         run()
-        st.session_state[NOTIFIED] = bool(messages.message())
+        st.session_state[NOTIFIED] = bool(status.message())
 
 
 def apply_suggestion(widgets: dict[str, Any]) -> None:

@@ -8,14 +8,14 @@ from collections.abc import Callable
 import streamlit as st
 
 from app.server import lesson_shelf
-from app.state import learning, messages, what_if
+from app.state import learning, status, what_if
 from app.widgets import lesson as lessons_on_page
-from app.widgets.markdown import plain
-from app.widgets.start_stop import show_problems
-from app.widgets.upload import upload
+from app.widgets.glossary import plain
+from app.widgets.saved import upload
+from app.widgets.status_line import show_problems
 from eab.formatting import counted
-from eab.lessons.bundled import lessons
 from eab.lessons.lesson import Lesson
+from eab.lessons.lesson_files import lessons
 
 PAGES = {
     "explore": "Explore",
@@ -29,7 +29,7 @@ PAGES = {
 
 
 def choose() -> None:
-    messages.clear()
+    status.clear()
     learning.choose(lesson_shelf.find(st.session_state.lesson_list))
 
 

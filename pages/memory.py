@@ -4,12 +4,12 @@ from functools import partial
 
 import streamlit as st
 
-from app.state import messages, polling
-from app.state.laboratories import CACHES
+from app.state import polling, status
+from app.state.slot import CACHES
 from app.widgets import controls, glossary, model_choice
 from app.widgets.charts import csv_file, downloads, draw, origin, white_background
 from app.widgets.kv_allocation import kv_allocation_section
-from app.widgets.start_stop import show_problems
+from app.widgets.status_line import show_problems
 from eab.config import BranchingConfig
 from eab.labs.variants.costs import (
     COST_NOTE,
@@ -17,7 +17,7 @@ from eab.labs.variants.costs import (
     variant_rows,
     variants_sentence,
 )
-from eab.labs.variants.job import comparison_job
+from eab.labs.variants.measure import comparison_job
 from eab.labs.variants.results import VariantRuns, cache_variants
 
 WHAT_THEY_DO = """
@@ -51,7 +51,7 @@ both. On Explore, all runs that begin alike do so (see Batching, Now).
 """
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def run() -> None:
     config = BranchingConfig.from_settings(controls.settings() | {"cache": "tree"})
     CACHES.start(comparison_job(controls.prompt(), config, model_choice.name(), cache_variants()))
@@ -60,7 +60,7 @@ def run() -> None:
 def results(compared: VariantRuns, key: str) -> None:
     from eab.figures.tables import text_table
     from eab.labs.variants import cache_pictures as caches
-    from eab.labs.variants import tables
+    from eab.labs.variants import costs
 
     answer = st.container()
     white = white_background()
@@ -98,8 +98,8 @@ def results(compared: VariantRuns, key: str) -> None:
         )
     downloads(
         [
-            csv_file("Caches", "caches.csv", tables.costs_table, compared),
-            csv_file("Steps of all caches", "steps.csv", tables.variant_steps_table, compared),
+            csv_file("Caches", "caches.csv", costs.costs_table, compared),
+            csv_file("Steps of all caches", "steps.csv", costs.variant_steps_table, compared),
         ]
     )
     if tree is not None and tree.steps:

@@ -7,21 +7,19 @@ from typing import Final
 
 import streamlit as st
 
-from app.state import messages, polling, tab, weight_matrix
-from app.state.laboratories import FORMATS, QUANTIZED
-from app.state.slot import Entry
+from app.state import polling, status, tab, weight_matrix
+from app.state.slot import FORMATS, QUANTIZED, Entry
 from app.widgets import board, controls, glossary, model_choice
 from app.widgets.charts import csv_file, downloads, draw, origin, quoted
-from app.widgets.markdown import plain
-from app.widgets.start_stop import show_problems, start_button, stop_button
+from app.widgets.glossary import plain
+from app.widgets.status_line import show_problems, start_button, stop_button
 from eab.engine.job import continued_run_job
 from eab.errors import EabError
 from eab.formatting import as_sentence
 from eab.labs.quantization import matrix_pictures as matrices
 from eab.labs.quantization.fork_diff import moved, same_request
-from eab.labs.quantization.job import formats_job
-from eab.labs.quantization.results import FormatReport, dumps
-from eab.labs.quantization.roofline import RunPoint, run_point
+from eab.labs.quantization.measure import formats_job
+from eab.labs.quantization.results import FormatReport, RunPoint, dumps, run_point
 from eab.labs.quantization.rounding import BITS, NF4_BITS, RoundingGrid
 from eab.run import RunState
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS, full_name, split_name
@@ -144,7 +142,7 @@ def base_model() -> str:
     return split_name(model_choice.name())[0]
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def start() -> None:
     FORMATS.start(formats_job(st.session_state.formats_prompt, base_model()))
 
@@ -178,7 +176,7 @@ def your_run() -> None:
         difference(run, other, f"{explored.key} {displayed.key}")
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def start_run(run: RunState) -> None:
     """Run it again with its model's weights in the chosen format."""
     started = run.started
@@ -189,7 +187,7 @@ def start_run(run: RunState) -> None:
 
 
 def difference(a: RunState, b: RunState, key: str) -> None:
-    from eab.board.merged_messages import diff_message
+    from eab.board.messages import diff_message
     from eab.figures.tables import text_table
     from eab.labs.quantization import fork_diff_picture as fork_diff
 

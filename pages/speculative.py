@@ -5,15 +5,14 @@ from typing import Final
 
 import streamlit as st
 
-from app.state import messages, polling
-from app.state.laboratories import DRAFT_LENGTHS
+from app.state import polling, status
+from app.state.slot import DRAFT_LENGTHS
 from app.widgets import controls, glossary, model_choice
-from app.widgets.charts import csv_file, downloads, draw, origin, white_background
-from app.widgets.chips import chips
-from app.widgets.start_stop import show_problems
+from app.widgets.charts import chips, csv_file, downloads, draw, origin, white_background
+from app.widgets.status_line import show_problems
 from eab.config import BranchingConfig, DrafterName
 from eab.labs.variants.costs import variants_sentence
-from eab.labs.variants.job import comparison_job
+from eab.labs.variants.measure import comparison_job
 from eab.labs.variants.results import VariantRuns, draft_length_variants
 from eab.lessons import bundled_runs
 
@@ -39,7 +38,7 @@ rows of rejected ones are freed without copying.
 """
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def run() -> None:
     config = BranchingConfig.from_settings(
         controls.settings() | {"drafter": "none", "draft_length": 0}

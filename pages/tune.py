@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app.server import model_cache
-from app.state import messages, polling, tuning
+from app.state import polling, status, tuning
 from app.state.slot import Entry, note_in_url
 from app.state.tuning import CHECK, PILOT, SWEEP
 from app.widgets import (
@@ -23,8 +23,8 @@ from app.widgets import (
     sweep_editor,
 )
 from app.widgets.charts import csv_file, downloads, origin, white_background
-from app.widgets.markdown import plain
-from app.widgets.start_stop import page_controls, show_problems, start_button, stop_button
+from app.widgets.glossary import plain
+from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
 from eab.errors import EabError
 from eab.formatting import as_sentence
 from eab.labs.tuning.cell import Cell, cells_table
@@ -89,14 +89,14 @@ def resume_button(place: DeltaGenerator) -> None:
     )
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def resume() -> None:
     if (plan := SWEEP.displayed().state.plan) is not None:
         sweep_editor.check_plan(plan)
     tuning.resume()
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def start() -> None:
     chosen, asked = sweep_editor.grid(), sweep_editor.prompts()
     sweep_editor.needs_words(chosen, asked, model_choice.name())  # raises if there are too many

@@ -5,9 +5,8 @@ from typing import Final, NamedTuple
 
 from eab.formatting import counted
 from eab.labs.batching.results import BatchingComparison
-from eab.labs.bmc.pictures import compared_r, length_timings, rejection_pairs
+from eab.labs.bmc.pictures import compared_r, length_timings, rejection_pairs, size_results
 from eab.labs.bmc.results import Experiment, ExperimentReport, RTimed, overheads, predicted_r
-from eab.labs.bmc.size_pictures import size_results
 from eab.labs.quantization.results import FormatReport
 from eab.labs.variants.draft_pictures import draft_length_results, plain_and_drafted
 from eab.labs.variants.results import VariantRuns

@@ -29,9 +29,8 @@ from eab.errors import RunsError
 from eab.events import Event, Progressed
 from eab.labs.batching import results as batching
 from eab.labs.batching import sentences as batching_table
-from eab.labs.batching.measure import compare_ways
+from eab.labs.batching.measure import CLASS, PRESETS, compare_ways
 from eab.labs.batching.results import MAX_REPEATS, BatchingComparison, RequestEvent, Workload
-from eab.labs.batching.workloads import CLASS, PRESETS
 from eab.labs.bmc import pictures as bmc_experiments
 from eab.labs.bmc import results as bmc_results
 from eab.labs.bmc.measure import measure
@@ -48,7 +47,7 @@ from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.sentences import answer_sentence, over_words
 from eab.labs.variants import cache_pictures as caches
 from eab.labs.variants import draft_speed_pictures as speculation_speed
-from eab.labs.variants import times as variant_times
+from eab.labs.variants import results
 from eab.labs.variants.costs import variants_sentence
 from eab.labs.variants.measure import run_variants
 from eab.labs.variants.results import (
@@ -114,7 +113,7 @@ def measure_variants(
     """Measure run files per variant and repeat times; RunsError if tokens differ."""
     runs: dict[str, list[Event]] = {name: [] for name in compared.variants}
     compared.apply(
-        variant_times.Began(model.card.name, model.card.dtype, describe_machine(model.card.device))
+        results.Began(model.card.name, model.card.dtype, describe_machine(model.card.device))
     )
     for event in events:
         of_run = not compared.has_all_runs
@@ -128,7 +127,7 @@ def measure_variants(
         folder.mkdir(parents=True, exist_ok=True)
         for name, own in runs.items():
             record.save(own, bundled_runs.file_of(name, folder))
-        (folder / bundled_runs.TIMES).write_text(variant_times.dumps(compared), encoding="utf-8")
+        (folder / bundled_runs.TIMES).write_text(results.dumps(compared), encoding="utf-8")
 
     if compared.kind == "cache":
         return Measured(caches.time_sentence(compared), claims.of_caches(compared), write)

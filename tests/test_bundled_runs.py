@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 import pytest
 from made_runs import leaves_at
 
-from eab.analysis.separate_caches import separate_bytes
+from eab.analysis.kv_allocation import separate_bytes
 from eab.config import SETTINGS
 from eab.lessons import bundled_runs
 from eab.run import Path, RunState, Sample, Token, fold

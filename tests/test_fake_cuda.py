@@ -28,8 +28,9 @@ from eab.errors import ModelError
 from eab.events import Pause
 from eab.labs.bmc.measure import measure
 from eab.labs.bmc.results import ExperimentReport
-from eab.labs.quantization import held_out, machine_speed
+from eab.labs.quantization import held_out
 from eab.labs.quantization import measure as experiments
+from eab.labs.quantization import measure as machine_speed
 from eab.labs.quantization.results import FormatMissing, FormatReport
 from eab.labs.variants.results import CACHES
 from eab.models.huggingface import HuggingFaceModel

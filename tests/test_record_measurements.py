@@ -15,8 +15,7 @@ from eab.engine.request import Request
 from eab.errors import RunsError
 from eab.events import Predicted, RunEnded
 from eab.labs.variants.measure import run_variants
-from eab.labs.variants.results import PROMPT_REUSED, REPEATS, cache_variants
-from eab.labs.variants.times import RunTimed
+from eab.labs.variants.results import PROMPT_REUSED, REPEATS, RunTimed, cache_variants
 from eab.lessons import bundled_runs
 from eab.timing import Timing
 from scripts.claims import Claim, objections

@@ -111,7 +111,7 @@ def test_every_door_begins_with_the_same_settings(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eab.remote.loading.load_model", lambda *_: model)
+    monkeypatch.setattr("eab.remote.model.load_model", lambda *_: model)
     assert door(model, given, tmp_path) == starting_config(**given)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
+from app.server.estimate import QueuePosition, position_in
 from app.server.live_run import LiveRun, explain
-from app.server.queue import QueuePosition, position_in
 from app.server.rules import PRIVATE, KvTotal, Rules
 from app.server.serving_log import ServingLog, ServingNow
 from eab import token_text

@@ -3,20 +3,90 @@
 The key is for leading the class; the code is only for following and answering. What is shown is a
 frozen value from the pages, passed on unchanged. `KeptClasses` keeps the questions and the number
 of answers across restarts of the server.
+
+The classes of a server in files next to the saved runs, so that a restart does not end them.
+
+A file holds the key of a class, so only the server's user can read the folder. It does not hold who
+answered, or what the lecturer shows: the lecturer's tab sends that again.
+
+The classes of this server, including those that survived a restart.
 """
 
 import hmac
+import logging
 import secrets
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from app.server.class_questions import AskedQuestion, ClassQuestion, answers_table
-from app.server.kept_classes import KeptClass
 from eab.errors import ClassError
 from eab.figures.tables import as_csv
+from eab.formatting import counted, quoted
+from eab.record.whole_file import write_whole
+
+_LOGGER: Final = logging.getLogger("eab")
+_SUFFIX: Final = ".class.json"
+_LARGEST: Final = 2**22  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KeptClass:
+    """The part of a class that survives a restart."""
+
+    owner: str
+    key: str
+    code: str
+    asked: tuple[AskedQuestion, ...] = ()
+    is_open: bool = False  # whether the last question is on the screens
+    ended: bool = False
+
+
+class KeptClasses:
+    """One file per class; without a folder, nothing is kept. A class whose file cannot be written
+    continues.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    def all(self) -> list[KeptClass]:
+        """The classes that had not ended when the server stopped; damaged files are left alone."""
+        files = [] if self._folder is None else sorted(self._folder.glob(f"*{_SUFFIX}"))
+        return [kept for file in files if (kept := _read(file)) is not None]
+
+    def keep(self, kept: KeptClass) -> None:
+        """Save the class as it is now; delete its file if it has ended."""
+        if self._folder is None:
+            return
+        file = self._folder / f"{kept.code}{_SUFFIX}"
+        try:
+            if kept.ended:
+                file.unlink(missing_ok=True)
+                return
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(file, msgspec.json.encode(kept))
+        except (OSError, ValueError) as error:  # ValueError: text that is not Unicode
+            _LOGGER.warning("the class is not kept for a restart: %s", error)
+
+
+NOWHERE: Final = KeptClasses(None)
+
+
+def _read(file: Path) -> KeptClass | None:
+    try:
+        if file.stat().st_size > _LARGEST:
+            raise ClassError(f"it has more than {_LARGEST:,} bytes")
+        return msgspec.json.decode(file.read_bytes(), type=KeptClass)
+    except (OSError, ValueError, msgspec.MsgspecError, ClassError) as error:
+        _LOGGER.warning("%s is not the file of a class: %s", file, error)
+        return None
+
 
 ENDS_AFTER: Final = 2 * 3600.0  # seconds without the lecturer
 ENDS_EMPTY_AFTER: Final = 600.0  # seconds with nobody connected
@@ -253,3 +323,66 @@ class Classroom:
 
 def _new_code() -> str:
     return "".join(secrets.choice(CODE_SIGNS) for _ in range(CODE_LENGTH))
+
+
+class Classes:
+    """Classes by code and by key. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        most: int,
+        per_visitor: int,
+        connected: Callable[[str], bool],
+        kept: KeptClasses = NOWHERE,
+    ) -> None:
+        self._most, self._per_visitor, self._connected = most, per_visitor, connected
+        self._lock = threading.Lock()
+        self._keep = kept.keep
+        self._classes = [self._class(each.owner, each) for each in kept.all()[:most]]
+
+    @property
+    def allowed(self) -> bool:
+        """Whether this server allows classes."""
+        return self._most > 0
+
+    def start(self, owner: str) -> Classroom:
+        """Start a class. Raises ClassError if there are too many already."""
+        with self._lock:
+            going_on = self._going_on()
+            if sum(room.owner == owner for room in going_on) >= self._per_visitor:
+                raise ClassError(
+                    f"a visitor can have {counted(self._per_visitor, 'class')} at a time; end "
+                    "one first, with its lecturer's link"
+                )
+            if len(going_on) >= self._most:
+                raise ClassError(
+                    f"this server has {len(going_on)} classes, which is its limit; try again "
+                    "when one has ended"
+                )
+            room = self._class(owner)
+            self._classes.append(room)
+            return room
+
+    def by_code(self, code: str) -> Classroom:
+        """The class with this code, in any case and spacing. Raises ClassError if there is none."""
+        given = "".join(code.split()).upper()
+        with self._lock:
+            room = next((each for each in self._going_on() if each.code == given), None)
+        if room is None:
+            raise ClassError(f"there is no class {quoted(given)} on this server; check the code")
+        return room
+
+    def by_key(self, key: str) -> Classroom:
+        """The class that this key leads. Raises ClassError if there is none, or it has ended."""
+        with self._lock:
+            room = next((each for each in self._going_on() if each.leads(key)), None)
+        if room is None:
+            raise ClassError("the class of this lecturer's link has ended; start another")
+        return room
+
+    def _class(self, owner: str, kept: KeptClass | None = None) -> Classroom:
+        return Classroom(owner, connected=self._connected, kept=kept, keep=self._keep)
+
+    def _going_on(self) -> list[Classroom]:
+        self._classes = [room for room in self._classes if not room.state.ended]
+        return self._classes

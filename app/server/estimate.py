@@ -1,7 +1,12 @@
-"""Estimates of what a run or sweep will take, from its settings and from earlier runs."""
+"""Estimates of what a run or sweep will take, from its settings and from earlier runs.
 
+Estimated waiting times in the queue.
+"""
+
+import heapq
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from app.server.live_run import LiveTask
@@ -75,3 +80,52 @@ def sweep_seconds(items: Sequence[Item], timed: Iterable[Cell]) -> float | None:
         return paces[min(paces, key=off)] * config.max_new_tokens
 
     return _BESIDE_PASSES * sum(pace(item.configs[0]) for item in items)
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePosition:
+    """The position of a waiting run."""
+
+    number: int  # 1 starts next
+    total: int  # number of waiting runs
+    # estimated time until it starts, if no run before it ends early; None before the first
+    # measurement
+    seconds: float | None
+
+
+def position_in(
+    waiting: Sequence[LiveTask[Any]],
+    run: LiveTask[Any],
+    running: Sequence[LiveTask[Any]],
+    max_running: int,
+) -> QueuePosition:
+    """The position of a waiting run."""
+    number = waiting.index(run) + 1
+    seconds = seconds_until_start(waiting[:number], running, max_running)
+    return QueuePosition(number, len(waiting), seconds)
+
+
+def seconds_until_start(
+    waiting: Sequence[LiveTask[Any]], running: Sequence[LiveTask[Any]], max_running: int
+) -> float | None:
+    """Estimate the seconds until the last of the waiting runs has its first turn.
+
+    `waiting` is in starting order. Every run is assumed to take all its turns at its mean pace so
+    far, which includes the turns of other runs; a run without a turn yet counts with the mean pace
+    of all. None if nothing was measured yet.
+    """
+    turns = sum(run.turns for run in running)
+    if turns == 0:
+        return None
+    mean = sum(run.seconds for run in running) / turns
+    ends = [
+        max(1, run.job.max_turns - run.turns) * (run.seconds / run.turns if run.turns else mean)
+        for run in running
+    ]
+    heapq.heapify(ends)
+    start = 0.0
+    for run in waiting:
+        if len(ends) >= max_running:
+            start = heapq.heappop(ends)
+        heapq.heappush(ends, start + run.job.max_turns * mean)
+    return start

@@ -12,9 +12,8 @@ from typing import Final
 from eab.errors import LessonError
 from eab.formatting import quoted
 from eab.lessons import bundled_runs
-from eab.lessons.bundled import lessons
 from eab.lessons.lesson import Lesson
-from eab.lessons.lesson_files import loads
+from eab.lessons.lesson_files import lessons, loads
 
 MOST: Final = 100
 _LOCK: Final = threading.Lock()

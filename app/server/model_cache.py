@@ -3,8 +3,17 @@
 Each model is loaded once per weight format; a slow load blocks only the sessions that need the same
 model. Names are those of `eab.models.loading`, followed by the format: `embedded@int8` (see
 `eab.weight_formats.full_name`).
+
+The download of a packaged model, in its own thread: once, when a visitor asks for it.
+
+Returns freed memory to the operating system; glibc would keep much of it.
+
+One weight matrix of a model, for a page that shows it.
+
+Those of the embedded model are read from its file, so that a first visit does not wait for torch.
 """
 
+import ctypes
 import gc
 import math
 import os
@@ -13,14 +22,21 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from app.server import rules
 from eab.assets import ASSETS
-from eab.models.packaged import PACKAGED, SMOLLM2
+from eab.errors import LimitError
+from eab.models import embedded_weights, packaged
+from eab.models.packaged import PACKAGED, SMOLLM2, PackagedModel
 from eab.weight_formats import split_name
 
 if TYPE_CHECKING:
     from eab.models.base import LanguageModel
+
 
 EMBEDDED: Final = "embedded"
 DRAFT: Final = "embedded-draft"  # the draft model of the embedded model
@@ -105,8 +121,100 @@ def missing(name: str) -> str:
 def _load(name: str) -> "LanguageModel":
     import torch
 
-    from eab.remote.loading import load_model
+    from eab.remote.model import load_model
 
     torch.set_num_threads(max(1, (os.cpu_count() or 2) - 1))  # leave a core for the page
     model, weights = split_name(name)
     return load_model(model, weights=weights)
+
+
+class ModelDownload:
+    """Downloads one model."""
+
+    def __init__(self, model: PackagedModel, then: Callable[[], None] = lambda: None) -> None:
+        self.model = model
+        self.share, self.problem = 0.0, ""  # share done, from 0 to 1; why it failed
+        self._then = then
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether the download is running."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether visitors may download it: the rules list it, or a private server lists none."""
+        allowed = rules.current()
+        return self.model.name in allowed.models if allowed.models else not allowed.public
+
+    def start(self) -> None:
+        """Start, unless it is running or done. Raises LimitError if visitors may not start it."""
+        if not self.is_allowed:
+            raise LimitError(
+                f"{self.model.title} cannot be downloaded on this server; choose another model"
+            )
+        with self._lock:
+            if self.active or self.model.is_here:
+                return
+            self.share, self.problem = 0.0, ""
+            self._stop.clear()
+            self._thread = threading.Thread(target=self._get, name="eab-download", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the download; nothing is kept."""
+        self._stop.set()
+
+    def _get(self) -> None:
+        try:
+            if packaged.get(self.model, self._report, self._stop.is_set):
+                self._then()
+        except Exception as error:  # otherwise nobody would learn why it failed
+            self.problem = str(error) or type(error).__name__
+
+    def _report(self, share: float) -> None:
+        self.share = share
+
+
+def give_back() -> None:
+    """Collect garbage, and return free memory if the C library can (takes a tenth of a second)."""
+    gc.collect()
+    with suppress(AttributeError, OSError, TypeError):  # macOS, musl and Windows cannot
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+MAX_WEIGHTS = 2**20  # of one matrix; of a larger one, only evenly spaced rows are used
+Load = Callable[[str], "LanguageModel"]
+
+
+def names(model_name: str, load: Load) -> list[str]:
+    """The names of a model's weight matrices, in the order in which a token passes through them.
+    Raises ModelError if the model cannot be loaded.
+    """
+    if model_name == EMBEDDED:
+        return embedded_weights.matrix_names()
+    return [*_modules(load(model_name))]
+
+
+def matrix(model_name: str, name: str, load: Load) -> tuple[NDArray[np.float32], tuple[int, int]]:
+    """A weight matrix, or evenly spaced rows of a large one, and the shape of the whole matrix."""
+    weight = (
+        embedded_weights.matrix(name) if model_name == EMBEDDED else _loaded(load(model_name), name)
+    )
+    rows, columns = weight.shape
+    every = -(-rows * columns // MAX_WEIGHTS)
+    return weight[::every], (rows, columns)
+
+
+def _loaded(model: "LanguageModel", name: str) -> NDArray[np.float32]:
+    from eab.models.weights import matrix_of
+
+    weight: NDArray[np.float32] = matrix_of(_modules(model)[name]).numpy()
+    return weight
+
+
+def _modules(model: Any) -> Any:
+    return model.weight_matrices

@@ -3,17 +3,51 @@
 It remembers all active runs, and the newest ended ones. The worker packs the events of ended runs
 when it is idle or many are unpacked. Runs used last, or held by a page, also stay in memory
 unpacked.
+
+An ended run as a run file, which takes a tenth of the memory of its events, or less.
 """
 
 import threading
+import weakref
 from collections import OrderedDict, deque
 from typing import Any, Final
 
-from app.server.live_run import LiveTask
-from app.server.packed_run import PackedRun
+from app.server.live_run import LiveRun, LiveTask
+from eab import record
 from eab.engine.job import State
 from eab.errors import RecordError
 from eab.run import RunFold
+
+
+class PackedRun:
+    """The run file, and the run itself while a page holds it.
+
+    Raises RecordError if the run does not fit into a file.
+    """
+
+    def __init__(self, live: LiveRun) -> None:
+        self._file = record.dumps(live.events)
+        self._whole = weakref.ref(live)
+        self._unpacking = threading.Lock()  # so that two pages unpack it only once
+        self.outline = live.without_events()
+
+    @property
+    def size(self) -> int:
+        """The size of the file in bytes."""
+        return len(self._file)
+
+    def run(self) -> LiveRun:
+        """The run, with its events."""
+        with self._unpacking:
+            live = self._whole()
+            if live is None:
+                live = self.outline.without_events()
+                live.events.extend(record.loads(self._file))
+                for event in live.events:
+                    live.state.apply(event)
+                self._whole = weakref.ref(live)
+            return live
+
 
 MAX_RUNS: Final = 100
 MAX_PACKED_BYTES: Final = 2**26

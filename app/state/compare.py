@@ -10,9 +10,9 @@ import streamlit as st
 from app.server import rules
 from app.server.live_run import LiveRun
 from app.state import history, tab
-from app.state.messages import notify
 from app.state.slot import Slot, has_ended_with_texts
 from app.state.slot import note_in_url as note_parameters
+from app.state.status import notify
 from eab import record
 from eab.analysis.equal_budget import Budget, independent_config
 from eab.analysis.merged_runs import same_prompt

@@ -9,7 +9,7 @@ from app.server.live_run import LiveRun
 from app.state import tab
 from app.state.process import worker
 from app.state.tab import Details, OpenRun
-from eab.board.thumbnail import thumbnail
+from eab.board.still import thumbnail
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import LinkError
 from eab.run import RunFold, RunState, fold

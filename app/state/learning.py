@@ -8,15 +8,13 @@ import streamlit as st
 
 from app.server import lesson_shelf
 from app.state import tab, what_if
-from app.state.laboratories import BATCHING, CACHES, DRAFT_LENGTHS, FORMATS
-from app.state.messages import notify
-from app.state.slot import Entry, Slot, note_in_url
+from app.state.slot import BATCHING, CACHES, DRAFT_LENGTHS, FORMATS, Entry, Slot, note_in_url
+from app.state.status import notify
 from app.state.tab import Details, OpenRun
 from eab.errors import LessonError
 from eab.lessons import bundled_runs
-from eab.lessons.bundled import lessons
 from eab.lessons.lesson import Lesson, ReadingSection
-from eab.lessons.lesson_files import sources_of
+from eab.lessons.lesson_files import lessons, sources_of
 from eab.lessons.sources import Source, Sources, bundled_sources, matrix
 from eab.run import RunState, fold_prefix
 

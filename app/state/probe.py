@@ -20,7 +20,7 @@ from eab.config import BranchingConfig
 from eab.engine.job import run_job
 from eab.errors import LimitError
 from eab.events import Message
-from eab.remote import operator
+from eab.remote import connection
 from eab.run.threshold import probe_config
 
 _HELD: Final = "probe"
@@ -84,7 +84,7 @@ def leave_to_run(of: ProbeInputs) -> None:
 
 
 def _is_loaded_here(model: str) -> bool:
-    if operator.is_on_server(model):
+    if connection.is_on_server(model):
         return False
     return model in KEPT or models().peek(model) is not None
 

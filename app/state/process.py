@@ -5,9 +5,8 @@ from typing import cast
 
 import streamlit as st
 
-from app.server import model_cache, rules, unfinished_kinds
-from app.server.model_cache import ModelCache
-from app.server.model_download import ModelDownload
+from app.server import model_cache, rules, unfinished
+from app.server.model_cache import ModelCache, ModelDownload
 from app.server.unfinished import Keeper
 from app.server.worker import Worker
 from eab.models.packaged import SMOLLM2
@@ -23,7 +22,7 @@ def worker() -> Worker:
     offered = [name for name in here if not allowed.models or name in allowed.models]
     models().warm_up(offered)
     made = Worker(models(), rules=allowed)
-    if kinds := unfinished_kinds.of_this_server():
+    if kinds := unfinished.of_this_server():
         Keeper(lambda: made.remembered, kinds)
     return made
 

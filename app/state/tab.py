@@ -11,10 +11,10 @@ from app.server import links, model_cache, rules
 from app.server.links import Link
 from app.server.live_run import LiveRun
 from app.server.store import default_store
-from app.state.messages import notify
 from app.state.slot import Entry, Slot, live_entry
+from app.state.status import notify
 from eab import record
-from eab.analysis.graft import is_new
+from eab.analysis.merged_runs import is_new
 from eab.config import BranchingConfig
 from eab.engine.job import Job, continued_run_job, run_job
 from eab.engine.request import Request

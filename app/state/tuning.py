@@ -10,9 +10,8 @@ from typing import Final
 import streamlit as st
 
 from app.server.live_run import LiveTask
-from app.server.named_store import MAX_NAME, checked_name
-from app.server.sweep_store import default_sweep_store
-from app.state import messages
+from app.server.store import MAX_NAME, checked_name, default_sweep_store
+from app.state import status
 from app.state.slot import Entry, Slot, note_in_url, of_kind
 from eab.errors import ConfigError, StoreError
 from eab.labs.tuning.job import sweep_job
@@ -87,7 +86,7 @@ def follow_link() -> None:
     """In a new tab, show the saved sweep that the URL names; explain why if it cannot be opened."""
     sweep_id = st.query_params.get(_SAVED, "")
     if not SWEEP.filled and sweep_id and SWEEP.find(st.query_params.get(SWEEP.name, "")) is None:
-        with messages.errors_as_message():
+        with status.errors_as_message():
             open_saved(sweep_id)
 
 

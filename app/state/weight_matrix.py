@@ -6,7 +6,7 @@ import numpy as np
 import streamlit as st
 from numpy.typing import NDArray
 
-from app.server import weight_matrices
+from app.server import model_cache
 from app.state.process import worker
 from eab.labs.quantization.rounding import Rounding, RoundingGrid, round_to_grid
 
@@ -15,13 +15,13 @@ KEPT = 8  # of each kind, shared by all tabs
 
 def names(model_name: str) -> Sequence[str]:
     """The names of a model's weight matrices; the model is loaded if necessary."""
-    return weight_matrices.names(model_name, worker().model)
+    return model_cache.names(model_name, worker().model)
 
 
 @st.cache_data(max_entries=KEPT, show_spinner=False)
 def matrix(model_name: str, name: str) -> tuple[NDArray[np.float32], tuple[int, int]]:
     """A weight matrix, or some of its rows, and the shape of the whole one."""
-    return weight_matrices.matrix(model_name, name, worker().model)
+    return model_cache.matrix(model_name, name, worker().model)
 
 
 @st.cache_data(max_entries=KEPT, show_spinner=False)

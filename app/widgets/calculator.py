@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from app.widgets.markdown import plain
-from eab.lessons.calculators import CALCULATORS, Calculator
+from app.widgets.glossary import plain
 from eab.lessons.lesson import Goal
 from eab.lessons.measures import Unit, written
+from eab.lessons.pictures import CALCULATORS, Calculator
 from eab.lessons.sources import Sources
 
 

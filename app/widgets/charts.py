@@ -1,20 +1,24 @@
-"""Charts and downloads, drawn the same way on every page."""
+"""Charts and downloads, drawn the same way on every page.
+
+A text as chips, one per token, as a Streamlit component.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 import streamlit as st
-
-# The browser replaces this text colour by that of its theme, light or dark.
 from streamlit.elements.lib.streamlit_plotly_theme import GRAY_90
 
-from app.widgets.markdown import plain
+from app.widgets.glossary import plain
 from eab.events import RunStarted
 from eab.figures.tables import as_csv
 from eab.formatting import excerpt
 from eab.record.report import Began
 from eab.token_text import visible
+
+# The browser replaces this text colour by that of its theme, light or dark.
 
 
 def draw(
@@ -108,3 +112,16 @@ def downloads(files: Sequence[File]) -> None:
         column.download_button(
             label, make, name, key=f"download-{name}", on_click="ignore", width="stretch"
         )
+
+
+FOLDER: Final = Path(__file__).parent / "static"
+_mount: Final[Callable[..., object]] = st.components.v2.component(
+    "eab_chips",
+    css=(FOLDER / "chips.css").read_text(encoding="utf-8"),
+    js=(FOLDER / "chips.js").read_text(encoding="utf-8"),
+)
+
+
+def chips(tokens: Sequence[dict[str, str]], key: str) -> None:
+    """Draw these tokens, as `eab.labs.variants.draft_pictures.chips` returns them."""
+    _mount(key=key, data={"chips": list(tokens)})

@@ -5,13 +5,20 @@ from typing import Final
 
 import streamlit as st
 
-from app.server.class_questions import MOST_OPTIONS, AskedQuestion, ClassQuestion
+from app.server.class_questions import (
+    FORK,
+    MOST_OPTIONS,
+    NEXT,
+    AskedQuestion,
+    ClassQuestion,
+    fork_question,
+    next_question,
+)
 from app.server.classroom import Classroom
-from app.server.run_questions import FORK, NEXT, fork_question, next_question
-from app.state import learning, messages, push
+from app.state import learning, polling, status
 from app.state.class_of_tab import View
 from app.widgets import charts
-from app.widgets.markdown import plain
+from app.widgets.glossary import plain
 from eab.errors import ClassError
 from eab.formatting import quoted
 from eab.run import RunState
@@ -40,7 +47,7 @@ def ask(room: Classroom, shown: View | None) -> None:
     st.text_input("Your own question", key=_TEXT)
     st.text_area(f"Answers, one per line (2 to {MOST_OPTIONS})", key=_OPTIONS)
     st.button("Ask", on_click=_ask_own, args=(room,), key="class_ask_own")
-    if problem := messages.message():
+    if problem := status.message():
         st.error(plain(problem))
     st.download_button(
         "Answers so far (CSV)",
@@ -94,7 +101,7 @@ def student(room: Classroom, asked: AskedQuestion) -> None:
             args=(room, asked.number),
             key=_answer_key(room, asked.number),
         )
-    answered = room.answer_of(push.session_id(), asked.number) is not None
+    answered = room.answer_of(polling.session_id(), asked.number) is not None
     st.caption(
         "Answered. You can change your answer until the result is shown."
         if answered
@@ -132,12 +139,12 @@ def _selected(shown: View) -> tuple[RunState, int, int] | None:
     return (run, path, index) if known else None
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def _ask(room: Classroom, question: ClassQuestion) -> None:
     _put(room, question)
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def _ask_of_lesson(room: Classroom, shown: View) -> None:
     lesson, data = learning.lesson(), shown.data
     question = lesson.question
@@ -149,7 +156,7 @@ def _ask_of_lesson(room: Classroom, shown: View) -> None:
     _put(room, ClassQuestion(title, ranges, right=right, lesson=(lesson.id, data.key)))
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def _ask_own(room: Classroom) -> None:
     lines = [line.strip() for line in st.session_state[_OPTIONS].splitlines()]
     options = tuple(line for line in lines if line)
@@ -162,20 +169,20 @@ def _put(room: Classroom, question: ClassQuestion) -> None:
     st.session_state[MENU] = False
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def _reveal(room: Classroom) -> None:
     room.reveal(room.key)
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def _dismiss(room: Classroom) -> None:
     room.dismiss(room.key)
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def _answer(room: Classroom, number: int) -> None:
     chosen = st.session_state[_answer_key(room, number)]
-    room.answer(push.session_id(), number, chosen)
+    room.answer(polling.session_id(), number, chosen)
 
 
 def _answer_key(room: Classroom, number: int) -> str:

@@ -12,10 +12,10 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app.server.classroom import CODE_LENGTH, ClassState
-from app.state import class_of_tab, messages, polling
+from app.state import class_of_tab, polling, status
 from app.state.class_of_tab import CODE, Look, Membership, View
 from app.widgets import class_questions
-from app.widgets.markdown import plain
+from app.widgets.glossary import plain
 from eab.errors import EabError
 from eab.formatting import as_sentence, counted
 
@@ -74,16 +74,16 @@ def _entry() -> None:
             max_chars=4 * CODE_LENGTH,
             on_change=_join,
         )
-        if problem := messages.message():
+        if problem := status.message():
             st.error(plain(problem))
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def _start() -> None:
     class_of_tab.start()
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def _join() -> None:
     class_of_tab.join(st.session_state.class_code)
 
@@ -149,7 +149,7 @@ def _lecturer(member: Membership, state: ClassState) -> None:
         class_questions.lecturer(room, state.question)
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def _end(member: Membership) -> None:
     member.room.end(member.room.key)
 
@@ -231,5 +231,5 @@ def _board(member: Membership, shown: View | None, asked: bool, covered: bool) -
     # A state, not a trigger, and not read in the callback: if a drawing is interrupted, the next
     # one still finds it.
     if isinstance(told.look, dict):
-        with messages.errors_as_message():
+        with status.errors_as_message():
             class_of_tab.look(member, told.look)

@@ -13,22 +13,13 @@ from app.server import estimate
 from app.state import probe
 from app.state.process import worker
 from app.state.tab import OpenRun
-from app.widgets import (
-    conversation,
-    late_messages,
-    model_choice,
-    presets,
-    setting_widgets,
-    starting_values,
-    threshold,
-)
-from app.widgets.markdown import plain
+from app.widgets import board, conversation, model_choice, presets, setting_widgets, threshold
+from app.widgets.glossary import plain
 from app.widgets.setting_widgets import FIELDS, KEPT
 from eab.config import SETTINGS, BranchingConfig, DrafterName
 from eab.errors import EabError
 from eab.events import Message, RunStarted
-from eab.events.chat import title_of
-from eab.events.rendered_chat import messages_of_rendered, notices
+from eab.events.chat import messages_of_rendered, notices, title_of
 from eab.formatting import counted, human_seconds, listed
 from eab.threshold_scales import THRESHOLD_SCALES
 
@@ -41,9 +32,9 @@ _VARIED_WITH: Final = {"drafter": ("drafter", "draft_length")}
 
 def ensure_defaults() -> None:
     """Give every widget without a value its starting value; Streamlit forgets undrawn widgets."""
-    late_messages.set_again()
+    board.set_again()
     model_choice.ensure_defaults()
-    starting_values.ensure()
+    setting_widgets.ensure()
 
 
 def fill_from(
@@ -57,7 +48,7 @@ def fill_from(
     st.session_state[_FILLED] = prompt
     conversation.keep(messages)
     model_choice.choose(model)
-    starting_values.begin_with(starting_values.of_config(config))
+    setting_widgets.begin_with(setting_widgets.of_config(config))
 
 
 def run_bar(
@@ -125,7 +116,7 @@ def model_missing(here: bool = False) -> str:
 def sidebar(varied: str = "", here: bool = False, on_screen: OpenRun | None = None) -> None:
     """Draw all widgets of a run, except the setting that this page varies."""
     choose_model(here)
-    defaults = starting_values.defaults()
+    defaults = setting_widgets.defaults()
     hidden = _VARIED_WITH.get(varied, (varied,))
     names = [name for name in FIELDS if name not in hidden]
     presets.draw()
@@ -181,7 +172,7 @@ def _estimate() -> None:
 
 
 def _changed_settings() -> int:
-    state, defaults = st.session_state, starting_values.defaults()
+    state, defaults = st.session_state, setting_widgets.defaults()
     in_use = f"set_threshold_{state.set_threshold_unit}"
     thresholds = {f"set_threshold_{unit}" for unit in THRESHOLD_SCALES} - {in_use}
     return sum(state[key] != value for key, value in defaults.items() if key not in thresholds)
@@ -189,7 +180,7 @@ def _changed_settings() -> int:
 
 def reset() -> None:
     """Set all settings to the page's defaults; for callbacks."""
-    starting_values.begin_with(starting_values.defaults())
+    setting_widgets.begin_with(setting_widgets.defaults())
 
 
 def leave_example(started: RunStarted) -> None:
@@ -205,7 +196,7 @@ def leave_example(started: RunStarted) -> None:
     if started.model.name == model_choice.EMBEDDED == model_choice.name():
         model_choice.choose(model_choice.for_own_prompts() or model_choice.EMBEDDED)
         st.session_state[_MOVED] = prompt()
-    starting_values.reset_unchanged()
+    setting_widgets.reset_unchanged()
 
 
 def moved_prompt() -> str:
@@ -236,7 +227,7 @@ def prompt() -> str:
 
 def set_prompt(words: str) -> None:
     """Set the prompt; for callbacks."""
-    late_messages.set_widgets({"prompt": words})
+    board.set_widgets({"prompt": words})
 
 
 def messages() -> tuple[Message, ...]:
@@ -246,13 +237,13 @@ def messages() -> tuple[Message, ...]:
 
 def apply(widgets: dict[str, Any]) -> None:
     """Set these widgets, by their keys without `set_`; for callbacks."""
-    late_messages.set_widgets({f"set_{name}": value for name, value in widgets.items()})
+    board.set_widgets({f"set_{name}": value for name, value in widgets.items()})
 
 
 def settings() -> dict[str, Any]:
     """The settings as the widgets show them now; callbacks already see the latest change."""
     state = st.session_state
-    values = {key: state.get(key, value) for key, value in starting_values.defaults().items()}
+    values = {key: state.get(key, value) for key, value in setting_widgets.defaults().items()}
     # A page need not draw all of them.
     chosen = {name: setting_widgets.read(name, values[f"set_{name}"]) for name in FIELDS}
     chosen["entropy_threshold"] = values[f"set_threshold_{chosen['threshold_unit']}"]
@@ -261,7 +252,7 @@ def settings() -> dict[str, Any]:
 
 def choose_model(here: bool = False) -> None:
     """Draw the widgets of the model."""
-    model_choice.draw(starting_values.reset_unchanged, here)
+    model_choice.draw(setting_widgets.reset_unchanged, here)
 
 
 def choose_drafter(drafters: Sequence[DrafterName], key: str) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 import streamlit as st
 
-from app.widgets.markdown import plain
+from app.widgets.glossary import plain
 from eab.events import Message
 from eab.events.chat import title_of
 from eab.formatting import excerpt

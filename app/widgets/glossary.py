@@ -1,5 +1,9 @@
-"""Text with technical terms underlined, each once per page, and explained by the page."""
+"""Text with technical terms underlined, each once per page, and explained by the page.
 
+Text from users or models, made safe for Streamlit's Markdown.
+"""
+
+import re
 from pathlib import Path
 from typing import Final
 
@@ -34,3 +38,11 @@ def explain() -> None:
     if seen:
         shown = [[term.id, term.name, term.text] for term in terms() if term.id in seen]
         _explain(key="eab_glossary", data=shown)
+
+
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+\-.!|~<>$:&])")
+
+
+def plain(text: str) -> str:
+    """The text with every character escaped that has a meaning in Markdown, LaTeX or HTML."""
+    return _MARKDOWN.sub(r"\\\1", text)

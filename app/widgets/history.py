@@ -8,9 +8,9 @@ import streamlit as st
 
 from app.state import compare, history
 from app.state.history import PastRun
-from app.widgets.markdown import plain
+from app.widgets.glossary import plain
 from app.widgets.setting_widgets import shown
-from eab.board.layout import shorten
+from eab.board.still import shorten
 from eab.config import SETTINGS
 from eab.token_text import visible
 

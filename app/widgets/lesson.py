@@ -9,13 +9,12 @@ from app.state import learning, what_if
 from app.state.learning import LessonData
 from app.widgets import board, calculator, glossary
 from app.widgets.charts import draw as draw_chart
-from app.widgets.markdown import plain
+from app.widgets.glossary import plain
 from eab.board.guide import Guide, Topic
 from eab.errors import EabError
 from eab.formatting import as_sentence
 from eab.lessons import bundled_runs
-from eab.lessons.guiding import guide
-from eab.lessons.lesson import ExerciseSection, Goal, Lesson, QuestionSection, Script
+from eab.lessons.lesson import ExerciseSection, Goal, Lesson, QuestionSection, Script, guide
 from eab.lessons.lesson_files import numbers_in, with_numbers
 from eab.lessons.measures import MEASURES, LessonQuantity, Unit, parse, written
 from eab.lessons.pictures import PICTURES, point_at

@@ -7,14 +7,14 @@ from typing import Final
 import streamlit as st
 
 from app.server import model_cache, rules
-from app.state import messages, polling
+from app.state import polling, status
 from app.state.process import model_download
-from app.widgets import late_messages
-from app.widgets.markdown import plain
+from app.widgets import board
+from app.widgets.glossary import plain
 from app.widgets.setting_widgets import KEPT
 from eab.formatting import counted, human_bytes
 from eab.models.packaged import SMOLLM2
-from eab.remote import operator
+from eab.remote import connection
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS, full_name, split_name
 
 CHAT, STORIES, OTHER, SERVER = "Chat", "Stories", "Other", "Server"
@@ -37,7 +37,7 @@ def ensure_defaults() -> None:
         st.session_state.setdefault("set_model_listed", _first_here(offered))
     st.session_state.setdefault("set_model_kind", STORIES)
     st.session_state.setdefault("set_weights", AS_LOADED)
-    st.session_state.setdefault("set_model_dialect", operator.DIALECTS[0])
+    st.session_state.setdefault("set_model_dialect", connection.DIALECTS[0])
 
 
 def name() -> str:
@@ -63,14 +63,14 @@ def choose(model: str) -> None:
     """Set the widgets to a name that `name` returned; for callbacks."""
     model, weights = split_name(model)
     widgets = {f"set_{widget}": value for widget, value in _widgets_of(model).items()}
-    late_messages.set_widgets({"set_weights": weights, **widgets})
+    board.set_widgets({"set_weights": weights, **widgets})
 
 
 def _widgets_of(model: str) -> dict[str, str]:
     dialect, _, at_server = model.partition(":")
     if offered := rules.current().models:
         return {"model_listed": model if model in offered else _first_here(offered)}
-    if operator.is_on_server(model) and operator.is_allowed():
+    if connection.is_on_server(model) and connection.is_allowed():
         return {"model_kind": SERVER, "model_server": at_server, "model_dialect": dialect}
     if model in _NAMES.values():
         return {"model_kind": next(kind for kind, name in _NAMES.items() if name == model)}
@@ -98,7 +98,7 @@ def missing(model: str, here: bool = False) -> str:
     """Why this model cannot run, or empty; `here` if the page measures caches or weights."""
     if not model:
         return "No model is named; give a folder, a GGUF file or a Hub id"
-    if here and operator.is_on_server(model):
+    if here and connection.is_on_server(model):
         return (
             f"{model} runs on a server, but this page measures caches and weights on this "
             "machine. Choose a local model"
@@ -134,7 +134,7 @@ def draw(on_change: Callable[[], None], here: bool = False) -> None:
 
 
 def _draw_kinds(on_change: Callable[[], None]) -> None:
-    kinds = [CHAT, STORIES, OTHER, *([SERVER] if operator.is_allowed() else [])]
+    kinds = [CHAT, STORIES, OTHER, *([SERVER] if connection.is_allowed() else [])]
     kind = st.segmented_control(
         "Model",
         kinds,
@@ -189,7 +189,7 @@ def _take_listed(on_change: Callable[[], None]) -> None:
 @st.cache_data(show_spinner=False, ttl=30)
 def _installed() -> dict[str, str]:
     """Labels of other programs' models on this machine, by model name."""
-    from eab.models.installed import installed_models
+    from eab.models.sources import installed_models
 
     return {
         model.name: f"{os.path.basename(model.name)} · {human_bytes(model.bytes)} · {model.keeper}"
@@ -199,7 +199,7 @@ def _installed() -> dict[str, str]:
 
 
 def _draw_server() -> None:
-    st.selectbox("Kind of server", operator.DIALECTS, key="set_model_dialect", **KEPT)
+    st.selectbox("Kind of server", connection.DIALECTS, key="set_model_dialect", **KEPT)
     st.text_input(
         "Model on the server",
         key="set_model_server",
@@ -242,7 +242,7 @@ def _draw_download() -> None:
         st.info("This model is not on this server. Recorded runs can still be opened.")
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def _start_download() -> None:
     model_download().start()
 

@@ -6,11 +6,10 @@ from typing import Final
 import streamlit as st
 
 from app.server.store import RUNS, default_store
-from app.state import history, messages, tab
+from app.state import history, status, tab
 from app.widgets import controls
-from app.widgets.markdown import plain
-from app.widgets.saved import Gallery
-from app.widgets.upload import upload
+from app.widgets.glossary import plain
+from app.widgets.saved import Gallery, upload
 from eab.errors import EabError
 from eab.events import Event
 from eab.lessons import bundled_runs
@@ -91,11 +90,11 @@ def _open_file(data: bytes, name: str) -> None:
 
 def _open(act: Callable[[], None], keep: str = "") -> None:
     """Open a run and set the widgets to it, or say why not; keep the choice in the list `keep`."""
-    messages.clear()
+    status.clear()
     try:
         act()
     except EabError as error:
-        messages.notify(str(error))
+        status.notify(str(error))
         return
     clear_choices(keep)
     if keep != _SAVED.chosen:  # a saved run can be renamed or deleted next

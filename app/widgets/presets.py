@@ -6,7 +6,7 @@ import streamlit as st
 
 from app.server import model_cache
 from app.state.process import models
-from app.widgets import late_messages, model_choice, setting_widgets
+from app.widgets import board, model_choice, setting_widgets
 from eab.branching.presets import PRESETS, START
 from eab.config import OF_DISTRIBUTION
 from eab.formatting import listed
@@ -66,4 +66,4 @@ def _is_set(name: str) -> bool:
 def _apply() -> None:
     name = st.session_state[_CHOSEN]
     if name is not None:  # None: the selected preset was pressed again
-        late_messages.set_widgets(_settings(name))
+        board.set_widgets(_settings(name))

@@ -5,12 +5,12 @@ from typing import Final
 
 import streamlit as st
 
-from app.state import messages
+from app.state import status
 from app.state.tuning import CHECK, PILOT
 from app.widgets import controls, model_choice, sweep_cells, sweep_editor
 from app.widgets.charts import draw
 from app.widgets.setting_widgets import KEPT
-from app.widgets.start_stop import show_problems, start_button, stop_button
+from app.widgets.status_line import show_problems, start_button, stop_button
 from eab.errors import ConfigError
 from eab.formatting import as_sentence
 from eab.labs.tuning.cell import Cell
@@ -106,7 +106,7 @@ def _wanted() -> tuple[Wanted, float]:
     return kind, float(st.session_state[_NUMBER])
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def _predict() -> None:
     target = _wanted()
     config = pilot_config(sweep_editor.base(), *target)
@@ -156,7 +156,7 @@ def _is_check(cell: Cell, advice: Recommendation, pilot: Sequence[Cell]) -> bool
 
 
 def _check(advice: Recommendation, pilot: Sequence[Cell], model_name: str) -> None:
-    messages.clear()
+    status.clear()
     prompts = {
         cell.prompt_id: TuningPrompt(cell.prompt_id, Question(cell.prompt, (), {}, cell.group))
         for cell in pilot

@@ -11,12 +11,12 @@ import streamlit as st
 
 from app.state.tab import OpenRun
 from app.widgets.charts import File, csv_file, downloads, draw
-from app.widgets.markdown import plain
+from app.widgets.glossary import plain
 from eab import record, token_text
 from eab.errors import ConfigError
+from eab.figures.answers import forks_sentence, nats, uncertainty_sentence
 from eab.figures.captions import answers_sentence, cost_sentence, has_bounds, weight_sentence
 from eab.figures.run_names import file_stem
-from eab.figures.uncertainty import forks_sentence, nats, uncertainty_sentence
 from eab.run import RunState
 from eab.share.python_code import as_python
 
@@ -144,8 +144,7 @@ def _answer_part() -> "Part":
 
 
 def _uncertainty(run: RunState, answers: "Answers") -> None:
-    from eab.analysis.fork_attribution import attribute_to_forks
-    from eab.analysis.uncertainty import uncertainty
+    from eab.analysis.uncertainty import attribute_to_forks, uncertainty
     from eab.figures.tables import forks_table, uncertainty_table
 
     st.subheader("Uncertainty and the forks that cause it")

@@ -1,4 +1,7 @@
-"""The runs or sweeps saved on the server: save, open, rename, delete and undo."""
+"""The runs or sweeps saved on the server: save, open, rename, delete and undo.
+
+The widget that opens a visitor's file.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,12 +9,12 @@ from typing import Generic
 
 import streamlit as st
 
-from app.server.named_store import NamedStore, Saved
-from app.server.store_file import Kept, Kind
-from app.state import messages
-from app.widgets.markdown import plain
+from app.server import rules
+from app.server.store import Kept, Kind, NamedStore, Saved
+from app.state import status
+from app.widgets.glossary import plain
 from eab import token_text
-from eab.board.layout import shorten
+from eab.board.still import shorten
 from eab.errors import EabError
 from eab.formatting import as_sentence
 
@@ -94,13 +97,13 @@ class Gallery(Generic[Kept]):
             width="stretch",
         )
 
-    @messages.errors_as_message()
+    @status.errors_as_message()
     def _rename(self, store: NamedStore[Kept], saved_id: str, key: str) -> None:
         self.on_rename(saved_id, store.rename(saved_id, st.session_state[key]))
         # makes Streamlit send the list again; the browser would keep the old name
         st.session_state[self.chosen] = saved_id
 
-    @messages.errors_as_message()
+    @status.errors_as_message()
     def _delete(self, store: NamedStore[Kept], chosen: Saved) -> None:
         store.delete(chosen.id)
         st.session_state[self._key("deleted")] = chosen
@@ -112,7 +115,7 @@ class Gallery(Generic[Kept]):
         st.caption(f"Deleted: {plain(token_text.visible(deleted.name))}")
         st.button("Undo", on_click=self._restore, args=(store, deleted), key=self._key("undo"))
 
-    @messages.errors_as_message()
+    @status.errors_as_message()
     def _restore(self, store: NamedStore[Kept], deleted: Saved) -> None:
         st.session_state[self._key("deleted")] = None
         store.restore(deleted.id)
@@ -128,7 +131,7 @@ class Gallery(Generic[Kept]):
             width="stretch",
         )
 
-    @messages.errors_as_message()
+    @status.errors_as_message()
     def _keep(self, store: NamedStore[Kept], content: Kept, suggested: str) -> None:
         key = self._key("name")
         store.save(st.session_state[key].strip() or suggested, content)
@@ -138,3 +141,23 @@ class Gallery(Generic[Kept]):
 
 def _label(saved: Saved) -> str:
     return f"{token_text.visible(saved.name)} · {saved.saved_at[:10]} {saved.saved_at[11:16]}"
+
+
+def upload(
+    label: str,
+    kind: str,
+    key: str,
+    open_file: Callable[[bytes, str], None],
+    most_mib: int | None = None,
+) -> None:
+    """Draw the widget; `kind` is the file extension, `open_file` gets the content and the name."""
+
+    @status.errors_as_message()
+    def opened() -> None:
+        file = st.session_state[key]
+        if file is not None:
+            open_file(file.getvalue(), file.name)
+
+    allowed = rules.current().upload_mib
+    size = allowed if most_mib is None else min(most_mib, allowed)
+    st.file_uploader(label, type=[kind], key=key, on_change=opened, max_upload_size=size)

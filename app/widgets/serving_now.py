@@ -16,7 +16,7 @@ from eab.formatting import counted, human_bytes
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from eab.figures.serving_now import TimedPass
+    from eab.figures.schedule import TimedPass
 
 EVERY: Final = 1.0  # seconds between redraws
 _WHAT: Final = (
@@ -38,7 +38,7 @@ def draw() -> None:
 
 
 def _redraw() -> None:
-    from eab.figures.serving_now import now_sentence, rate
+    from eab.figures.schedule import now_sentence, rate
 
     now = worker().serving_now()
     passes, busy = _timed(now), now.busy
@@ -66,7 +66,7 @@ def _redraw() -> None:
 
 
 def _draw_prefixes(prefixes: PrefixesNow, key: str) -> None:
-    from eab.figures.prefix_tree import COLUMNS, prefix_figure, prefix_rows, prefix_sentence
+    from eab.figures.kv_allocation import COLUMNS, prefix_figure, prefix_rows, prefix_sentence
     from eab.figures.tables import text_table
 
     sentence = prefix_sentence(prefixes)
@@ -81,14 +81,14 @@ def _draw_prefixes(prefixes: PrefixesNow, key: str) -> None:
 def _figure(_now: ServingNow, moment: float, busy: bool) -> "Figure":
     """The figure at this moment, shared by all tabs, because a whole class may watch it."""
     from eab.figures.charts import in_ink
-    from eab.figures.serving_now import now_figure
+    from eab.figures.schedule import now_figure
 
     return in_ink(now_figure(_timed(_now), busy), GRAY_90)
 
 
 def _timed(now: ServingNow) -> "list[TimedPass]":
     """The passes, in seconds before now; the last picture stays while nothing is served."""
-    from eab.figures.serving_now import TimedPass
+    from eab.figures.schedule import TimedPass
 
     end = now.at if now.busy or not now.passes else now.passes[-1].ended_at
     return [TimedPass(shared.ended_at - end, shared.record) for shared in now.passes]

@@ -1,6 +1,10 @@
 """The widget of each setting, made from its declaration (eab.config).
 
 A mark in its label shows that the value is not the page's default, and what the default is.
+
+The values that the widgets of the settings start with: the page's, or those of an example.
+
+What a visitor has changed stays when another model or prompt is chosen; the rest is reset.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,10 +15,12 @@ from typing import Any, Final
 import streamlit as st
 
 from app.server import rules
+from app.widgets import board, setting_widgets
 from eab import token_text
-from eab.config import SETTINGS
+from eab.branching.presets import START, THRESHOLDS
+from eab.config import SETTINGS, BranchingConfig
 from eab.formatting import shortened
-from eab.remote import operator
+from eab.remote import connection
 from eab.settings import (
     Buttons,
     Lines,
@@ -27,6 +33,7 @@ from eab.settings import (
     Toggle,
     Widget,
 )
+from eab.threshold_scales import THRESHOLD_SCALES
 
 _TEXT_HEIGHT: Final = 96  # pixels of a box for several lines
 _LONGEST: Final = 40  # characters of a text quoted in a sentence
@@ -69,7 +76,7 @@ def _widget(name: str) -> Widget | None:
     widget = SETTINGS[name].widget
     if name in ("max_paths", "max_new_tokens") and isinstance(widget, Slider):
         return replace(widget, high=min(widget.high, getattr(rules.current(), name)))
-    if name == "drafter" and isinstance(widget, Menu) and not operator.is_allowed():
+    if name == "drafter" and isinstance(widget, Menu) and not connection.is_allowed():
         return Menu(tuple(drafter for drafter in widget.names if drafter != "run-ahead"))
     return widget
 
@@ -135,3 +142,51 @@ def shown(name: str, value: Any) -> str:
         case TextLine() | TextArea() | Lines():
             return shortened(token_text.visible(value), _LONGEST) or "empty"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+_BEGUN_WITH: Final = "begun_with"  # the values that no visitor has chosen
+
+
+def defaults() -> dict[str, Any]:
+    """The starting value of each widget, by its session key."""
+    thresholds = {f"set_threshold_{unit}": value for unit, value in THRESHOLDS.items()}
+    return _fields(START) | thresholds
+
+
+def ensure() -> None:
+    """Give every widget without a value its default; Streamlit forgets undrawn widgets."""
+    values = defaults()
+    for key, value in values.items():
+        st.session_state.setdefault(key, value)
+    st.session_state.setdefault(_BEGUN_WITH, values)
+
+
+def of_config(config: BranchingConfig) -> dict[str, Any]:
+    """The widgets' values for these settings, or the nearest ones on offer."""
+    slider = THRESHOLD_SCALES[config.threshold_unit].widget
+    nearest = slider.nearest(config.entropy_threshold)
+    return defaults() | _fields(config) | {f"set_threshold_{config.threshold_unit}": nearest}
+
+
+def begin_with(values: dict[str, Any]) -> None:
+    """Set the widgets to values that no visitor has chosen; for callbacks."""
+    board.set_widgets(values)
+    st.session_state[_BEGUN_WITH] = values
+
+
+def move_to(values: dict[str, Any]) -> None:
+    """Set the widgets to these values, except those that a visitor has changed; for callbacks."""
+    before = st.session_state.get(_BEGUN_WITH, values)
+    begin_with(
+        values | {key: chosen for key in values if (chosen := st.session_state[key]) != before[key]}
+    )
+    st.session_state[_BEGUN_WITH] = values
+
+
+def reset_unchanged() -> None:
+    """Reset what the visitor has not changed, for another model or prompt; for callbacks."""
+    move_to(defaults())
+
+
+def _fields(config: BranchingConfig) -> dict[str, Any]:
+    return {f"set_{name}": setting_widgets.nearest(name, getattr(config, name)) for name in FIELDS}

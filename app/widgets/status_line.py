@@ -1,15 +1,20 @@
-"""The line under the header of Explore: the progress of a run, or the one message that matters."""
+"""The line under the header of Explore: the progress of a run, or the one message that matters.
+
+The buttons that start and stop a long job, and the messages about its problems.
+"""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from app.server.live_run import LiveRun
 from app.server.suggestions import Suggestion, suggestions
-from app.state import history, messages, status, tab, what_if
+from app.state import history, status, tab, what_if
+from app.state.slot import Entry
 from app.widgets import controls, conversation, model_choice
-from app.widgets.markdown import plain
+from app.widgets.glossary import plain
 
 # Minimum time between two polls (s), by the status of the run.
 POLL_SECONDS: Final = {"loading": 0.5, "waiting": 1.0, "running": 0.25}
@@ -55,7 +60,7 @@ def _draw_message(
 ) -> None:
     current = tab.current()
     offered = _suggestions(current)
-    if problems := messages.problems(current):
+    if problems := status.problems(current):
         st.error(plain(" ".join(problems)))
     elif conversation.draw_before():
         return
@@ -130,3 +135,47 @@ def _take(
     controls.apply(suggestion.widgets)
     what_if.ask(current, current.key, suggestion.what_if, None)
     _redraw_page()
+
+
+def page_controls() -> DeltaGenerator:
+    """A place for the controls above the answer of a page. A phone shows them only on request."""
+    place = st.container(key="page_controls")
+    place.toggle("Show the controls", key="show_controls")
+    return place
+
+
+def start_button(
+    label: str,
+    key: str,
+    missing: str,
+    help: str = "",
+    active: bool = False,
+    on_start: Callable[..., None] | None = None,
+    args: tuple[Any, ...] = (),
+    type: Literal["primary", "secondary"] = "primary",
+) -> bool:
+    """Draw Start, disabled while active or without the model; return whether it was pressed."""
+    return st.button(
+        label,
+        on_click=on_start,
+        args=args,
+        type=type,
+        icon=":material/play_arrow:",
+        key=key,
+        disabled=active or bool(missing),
+        help=missing or help or None,
+        width="stretch",
+    )
+
+
+def stop_button(
+    key: str, on_stop: Callable[[], None], active: bool = True, label: str = "Stop"
+) -> None:
+    """Draw Stop, disabled while nothing is active."""
+    st.button(label, on_click=on_stop, disabled=not active, key=key, width="stretch")
+
+
+def show_problems(*shown: Entry[Any]) -> None:
+    """Draw the problems of the last action and of these entries."""
+    for problem in status.problems(*shown):
+        st.error(plain(problem))

@@ -8,10 +8,10 @@ from typing import Final
 import streamlit as st
 
 from app.server import model_cache
-from app.state import compare, messages, tab
+from app.state import compare, status, tab
 from app.widgets import controls
+from app.widgets.glossary import plain
 from app.widgets.history import COMPARE
-from app.widgets.markdown import plain
 from eab.config import BranchingConfig
 from eab.formatting import counted, excerpt
 from eab.labs.tuning.cell import Cell
@@ -77,7 +77,7 @@ def draw(points: Sequence[SettingPoint], cells: Sequence[Cell], model_name: str)
             help=missing or "Repeats this run on Explore; the same seed gives the same tree.",
         )
         use_button("tune_use", chosen.prompt, chosen.config, model_name)
-    if opened and not messages.message():
+    if opened and not status.message():
         st.switch_page(EXPLORE)
     other, button = st.columns([5, 2], vertical_alignment="bottom")
     second = other.selectbox(
@@ -126,7 +126,7 @@ def _words(cell: Cell) -> str:
     )
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def _open_tree(cell: Cell, model_name: str) -> None:
     tab.current()  # gives a new tab its first run before another one is started
     tab.start(cell.prompt, cell.config, model_name)
@@ -147,6 +147,6 @@ def use_button(key: str, prompt: str, config: BranchingConfig, model_name: str) 
 
 
 def _use(prompt: str, config: BranchingConfig, model_name: str) -> None:
-    messages.clear()
+    status.clear()
     tab.current()  # gives a new tab its first run before its widgets are set
     controls.fill_from(prompt, config, model_name)

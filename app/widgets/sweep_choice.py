@@ -4,14 +4,12 @@ from typing import Final
 
 import streamlit as st
 
-from app.server.named_store import MAX_NAME
-from app.server.sweep_store import SWEEPS, default_sweep_store
-from app.state import messages, tuning
+from app.server.store import MAX_NAME, SWEEPS, default_sweep_store
+from app.state import status, tuning
 from app.state.slot import Entry
 from app.widgets import sweep_editor
-from app.widgets.markdown import plain
-from app.widgets.saved import Gallery
-from app.widgets.upload import upload
+from app.widgets.glossary import plain
+from app.widgets.saved import Gallery, upload
 from eab import token_text
 from eab.labs.tuning.report import TuningReport
 
@@ -64,12 +62,12 @@ def _show() -> None:
     tuning.show(st.session_state[_SHOWN])
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def _rename() -> None:
     tuning.rename(st.session_state[_SHOWN], st.session_state[_NAME])
 
 
-@messages.errors_as_message()
+@status.errors_as_message()
 def _open_saved() -> None:
     sweep_id = st.session_state[_SAVED.chosen]
     if sweep_id is not None:

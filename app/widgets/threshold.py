@@ -1,5 +1,10 @@
-"""The slider of the entropy threshold, and the entropies around it."""
+"""The slider of the entropy threshold, and the entropies around it.
 
+The entropies below the threshold slider, on its scale, and what the threshold means for them.
+`page.js` follows the slider while it is dragged.
+"""
+
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -7,7 +12,7 @@ import streamlit as st
 
 from app.state import what_if
 from app.state.tab import OpenRun
-from app.widgets import entropy_histogram, presets
+from app.widgets import presets
 from app.widgets.setting_widgets import KEPT, help_of, mark
 from eab.config import SETTINGS
 from eab.formatting import counted
@@ -45,9 +50,9 @@ def draw(
         rank = st.session_state.set_threshold_rank
         name = presets.chosen() or "This setting"
         chosen = f"Run sets the threshold by the entropies of a greedy run (rank {rank:g})"
-        st.html(entropy_histogram.empty(f"{name}: {chosen}."))
+        st.html(empty(f"{name}: {chosen}."))
     else:
-        st.html(entropy_histogram.html(*_entropies(shown, probe), value, _note(shown, value)))
+        st.html(html(*_entropies(shown, probe), value, _note(shown, value)))
 
 
 def _entropies(shown: OpenRun | None, probe: Sequence[float] | None) -> tuple[Sequence[float], str]:
@@ -101,3 +106,57 @@ def _take_nats() -> None:
     is_late = st.session_state.set_threshold_nats in st.session_state.get(_SHOWN, ())
     if st.session_state.set_threshold_unit != "rank" or not is_late:
         st.session_state.set_threshold_unit = "nats"
+
+
+_SLIDER: Final = THRESHOLD_SCALES["nats"].widget
+_BINS: Final = 40
+
+
+def html(entropies: Sequence[float], of: str, threshold: float, note: str) -> str:
+    """Bars as high as the square roots of their counts, and a sentence; the last bar includes all
+    entropies beyond the slider. All numbers are in nats. `of` follows "tokens" and says whose they
+    are; `note` is true only at exactly this threshold.
+    """
+    above = sum(entropy >= threshold for entropy in entropies)
+    tokens = (
+        f": <b data-above>{above:,}</b> of {counted(len(entropies), 'token')}{of}"
+        f'<span data-note="{threshold:g}">{note}</span>'
+    )
+    sentence = (
+        f"Unsure (≥ <b data-choices>{math.exp(threshold):.1f}</b> equally likely tokens)"
+        f"{tokens if entropies else ''}."
+    )
+    return _figure(_bars(entropies, threshold), sentence, _per_step(entropies))
+
+
+def empty(sentence: str) -> str:
+    """A sentence below the space for the bars, so that nothing moves when they appear."""
+    return _figure("", sentence, "")
+
+
+def _figure(bars: str, sentence: str, per_step: str) -> str:
+    return (
+        f'<div class="eab-entropies" data-per-step="{per_step}">'
+        f'<div aria-hidden="true">{bars}</div><p>{sentence}</p></div>'
+    )
+
+
+def _bars(entropies: Sequence[float], threshold: float) -> str:
+    width = _SLIDER.high / _BINS
+    counts = [0] * _BINS
+    for entropy in entropies:
+        counts[min(int(entropy / width), _BINS - 1)] += 1
+    most = math.sqrt(max(counts)) or 1.0
+    return "".join(
+        f'<i style="height:{math.sqrt(count) / most:.0%}"'
+        f"{' class=fork' if (index + 0.5) * width >= threshold else ''}></i>"
+        for index, count in enumerate(counts)
+    )
+
+
+def _per_step(entropies: Sequence[float]) -> str:
+    """How many entropies lie between each step of the slider (included) and the next."""
+    counts = [0] * (round(_SLIDER.high / _SLIDER.step) + 1)
+    for entropy in entropies:
+        counts[min(math.floor(entropy / _SLIDER.step + 1e-9), len(counts) - 1)] += 1
+    return ",".join(str(count or "") for count in counts)

@@ -26,12 +26,12 @@ from eab.analysis.answer_parts import (
     SENTENCE,
     TEXT,
     GivenPart,
+    first_sentence,
     part_of,
     reader,
 )
 from eab.analysis.same_answer import SameAnswer, exact, grouped
-from eab.analysis.sentences import first_sentence
-from eab.events.thinking import end_of_thinking
+from eab.events.chat import end_of_thinking
 from eab.run import Path, RunState, Token, largest_first
 
 _DECODER: Final = codecs.getincrementaldecoder("utf-8")
@@ -114,7 +114,7 @@ def group_answers(run: RunState, part: GivenPart = TEXT, same: SameAnswer = exac
             there is none; a thought that is not closed is undecided), or the one group of a
             regular expression's first match, given as `re.compile(...)` or as `regex:PATTERN`,
             which type checkers accept from `check_part`. A sentence ends at a line break, or where
-            `sentencex` finds its end (see `eab.analysis.sentences`).
+            `sentencex` finds its end (see `eab.analysis.answer_parts`).
         same: The rule that decides whether two texts are the same answer.
 
     Raises:

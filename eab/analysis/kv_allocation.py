@@ -6,16 +6,30 @@
 - tree: the run's own cache; paths share single rows, and it grows by r steps (measured).
 
 Under all three schemes, different runs share nothing.
+
+A recorded run at any growth step: how many rows the tensors would hold and copy.
+
+Rows are counted from the events of the run. The rows that a run needs do not depend on r: free rows
+are reused before the tensors grow, and the tensors shrink after paths end. The memory limit is
+ignored: near it, the tree cache grows by fewer rows.
+
+The bytes that the live paths of a run would hold with separate KV caches, from its events.
+
+A separate cache is a tree cache with a single path: it holds the prompt and grows by the same r, so
+reserved rows count on both sides. The other caches never reserve rows. In a layer that reads only
+the last tokens, a separate cache keeps only the rows of those tokens, as transformers does.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal, TypeAlias, get_args
 
 from eab.caches.blocks import BLOCK_SIZE, BlockLedger
+from eab.caches.growth import CostModel, growth_step, should_shrink
 from eab.config import AllocationStep
 from eab.errors import ConfigError, RecordError
-from eab.events import KVUsage
+from eab.events import KVUsage, ModelCard, RunStarted
 from eab.formatting import counted
 from eab.run import RunState
 
@@ -155,3 +169,146 @@ def _set_lengths(ledger: BlockLedger, run: RunState, now: Mapping[int, int]) -> 
             )
         ledger.trim(path, length)
         ledger.append(path, length - ledger.length(path))
+
+
+@dataclass(frozen=True, slots=True)
+class StepRows:
+    """The rows that one step of a run needs."""
+
+    step: int
+    used: int
+    paths: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepAllocation:
+    """What the tensors contain in one step, for a given r."""
+
+    step: int
+    used: int
+    held: int  # rows that the tensors hold
+    copied: int  # rows that were copied by a growth
+    grew: bool
+
+    @property
+    def spare(self) -> int:
+        """Rows held for later steps, or left over from paths that ended."""
+        return self.held - self.used
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The rows that a run needs from the tree cache."""
+
+    needs: tuple[StepRows, ...]
+    steps_allowed: int
+    paths_allowed: int
+    row_bytes: int
+
+    def at(self, r: AllocationStep) -> list[StepAllocation]:
+        """What the tensors hold in each step with growth step r."""
+        if not self.needs:
+            return []
+        reserved = self.needs[0].used
+        if isinstance(r, int) and r >= self.steps_allowed:  # all rows are allocated up front
+            reserved += self.paths_allowed * (self.steps_allowed - 1)
+        held = reserved
+        allocations = [StepAllocation(0, self.needs[0].used, held, 0, True)]
+        for need in self.needs[1:]:
+            before, left = need.used - need.paths, self.steps_allowed - need.step
+            steps = growth_step(r, before, need.paths)
+            ahead, copied = min(steps, left) * need.paths, 0
+            least = max(reserved, need.used)
+            if should_shrink(held, least, max(reserved, need.used + ahead)):
+                held = max(reserved, need.used + ahead)
+            if grew := need.used > held:
+                missing = need.used - held
+                fillable = left * need.paths - (need.paths - missing)
+                copied, held = held, held + max(min(ahead, fillable), missing)
+            allocations.append(StepAllocation(need.step, need.used, held, copied, grew))
+        return allocations
+
+
+def demand_of(run: RunState) -> Demand | None:
+    """The rows that a run needed from the tree cache; None for a model without rows, and with
+    drafts, whose rows are added and removed within a pass.
+    """
+    config = run.started.config
+    if config.cache != "tree" or config.drafter != "none" or not run.started.model.shares_rows:
+        return None
+    needs = tuple(
+        StepRows(step.step, step.kv.rows_shared + step.kv.rows_private, len(step.kv.paths))
+        for step in run.steps
+        if step.kv is not None
+    )
+    return (
+        Demand(needs, config.max_new_tokens, config.max_paths, run.started.model.row_bytes)
+        if needs
+        else None
+    )
+
+
+def best_r_of(demand: Demand, rs: Sequence[int], costs: CostModel) -> int:
+    """The r that the cost model prefers for this run with padded attention."""
+    paths = [need.paths for need in demand.needs]
+    return min(rs, key=lambda r: _overhead(costs, demand.at(r), paths))
+
+
+def _overhead(costs: CostModel, steps: Sequence[StepAllocation], paths: Sequence[int]) -> float:
+    """Seconds in the cost model. They only rank growth steps: machines are not this steady."""
+    growths = [step for step in steps[1:] if step.grew]
+    copied = sum(step.copied for step in growths)
+    return (
+        costs.copy_row * copied
+        + costs.allocation * len(growths)
+        + sum(
+            costs.spare_row_seconds(tokens) * step.spare
+            for step, tokens in zip(steps[1:], paths[1:], strict=True)
+        )
+    )
+
+
+def separate_bytes(started: RunStarted, kv: KVUsage) -> int:
+    """Bytes that separate caches would hold (computed), one cache for each live path of `kv`."""
+    config, prompt = started.config, len(started.prompt_tokens)
+    own = sum(kv.own_bytes)
+    if own and not started.model.shares_rows:
+        return own
+    lengths = path_lengths(kv)
+    if kv.block_size:
+        lengths = [-(-length // kv.block_size) * kv.block_size for length in lengths]
+    elif config.cache == "tree":
+        lengths = [_held(prompt, length, config.max_new_tokens, config.r) for length in lengths]
+    return bytes_of_texts(started.model, lengths) + own
+
+
+def bytes_of_texts(card: ModelCard, lengths: Sequence[int]) -> int:
+    """Bytes of the rows that texts of these lengths need, each in a cache of its own."""
+    everywhere = card.row_bytes - sum(row_bytes for _, row_bytes in card.window_rows)
+    in_windows = (
+        row_bytes * sum(min(length, tokens) for length in lengths)
+        for tokens, row_bytes in card.window_rows
+    )
+    return max(0, everywhere) * sum(lengths) + sum(in_windows)
+
+
+def path_lengths(kv: KVUsage) -> list[int]:
+    """Tokens of each live path; if a cache keeps no rows, their known sum is divided equally."""
+    lengths = [path.shared + path.private for path in kv.paths]
+    if any(lengths) or not lengths:
+        return lengths
+    each, rest = divmod(kv.rows_independent, len(lengths))
+    return [each + (index < rest) for index in range(len(lengths))]
+
+
+def _held(prompt: int, length: int, max_new_tokens: int, r: AllocationStep) -> int:
+    held, new = _held_by_new_tokens(prompt, max_new_tokens, r), length - prompt
+    return held[new] if 0 <= new < len(held) else length
+
+
+@lru_cache(maxsize=64)
+def _held_by_new_tokens(prompt: int, max_new_tokens: int, r: AllocationStep) -> Sequence[int]:
+    """Rows that the cache of a single path holds after 0, 1, 2 ... new tokens."""
+    needs = tuple(StepRows(step, prompt + step, 1) for step in range(max_new_tokens))
+    steps = Demand(needs, max_new_tokens, 1, 0).at(r)
+    return tuple(step.held for step in steps)

@@ -1,9 +1,16 @@
 """Two runs of one prompt as one tree, in which whatever they have in common appears once.
 
 both = merge(a, b)
+
+Graft a run that was grown from a token of another run onto the tree of that run.
+
+    grafted = graft(source, grown)
+
+Paths of the source keep their ids and new paths get higher ids, so a picture only gains parts.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -108,3 +115,121 @@ def texts_of(run: RunState) -> Iterator[tuple[int, ...]]:
     """The token ids of each leaf."""
     for leaf in run.leaves():
         yield tuple(token.id for token in run.tokens(leaf.id))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    path: int  # id of the path in the source where the grown run leaves it
+    kept: int  # how many tokens of this path both runs have
+    tokens: int  # how many tokens from the root lead there
+
+
+def graft(source: RunState, grown: RunState) -> Merged:
+    """Both runs as one tree.
+
+    `grown` must continue the source's prompt by `source.continuation(...)`; otherwise ValueError.
+    Sides: "both" for paths that lead to the grown part, "a" for other paths of the source, "b" for
+    grown paths. Steps are those of the source.
+    """
+    before = source.started.continued_tokens
+    continued = grown.started.continued_tokens
+    if len(continued) <= len(before) or continued[: len(before)] != before:
+        raise ValueError("the grown run does not continue the source")
+    new = continued[len(before) :]
+    place = _leave(source, new)
+    forced = [_forced(source, place, token) for token in new[place.tokens :]]
+    paths = [replace(path, tokens=list(path.tokens)) for path in source.paths]
+    _split(paths, place)
+    first = len(paths)
+    paths += [_moved(path, first, place.path, len(new), source) for path in grown.paths]
+    root = paths[first]
+    root.tokens[:0] = forced
+    root.weights[0] = (root.born - len(forced), root.weight)
+    stem = paths[place.path]
+    stem.status, stem.finish_reason, stem.cut = "forked", None, 0
+    stem.tokens = [replace(token, cut=0) for token in stem.tokens]
+    stem.children = (*stem.children, first)
+    run = RunState(source.started)
+    run.paths, run.ended = paths, grown.ended
+    run.events = [*source.events, *grown.events]
+    return Merged(run, _sides(source, place, first, len(paths)))
+
+
+def is_new(source: RunState, continued: Sequence[int]) -> bool:
+    """Whether a graft after these tokens adds something: no text of the source continues them."""
+    new = continued[len(source.started.continued_tokens) :]
+    place = _leave(source, new)
+    path = source.paths[place.path]
+    goes_on = place.kept < len(path.tokens) or bool(path.children)
+    return place.tokens < len(new) or not goes_on
+
+
+def _leave(source: RunState, tokens: Sequence[int]) -> _Place:
+    """Follow the tokens from the root, and return where the source's tree stops matching."""
+    path, kept = source.paths[0], 0
+    for count, token in enumerate(tokens):
+        if kept == len(path.tokens):
+            children = (source.paths[child] for child in path.children)
+            child = next((path for path in children if _begins_with(path, token)), None)
+            if child is None:
+                return _Place(path.id, kept, count)
+            path, kept = child, 0
+        if path.tokens[kept].id != token:
+            return _Place(path.id, kept, count)
+        kept += 1
+    return _Place(path.id, kept, len(tokens))
+
+
+def _begins_with(path: Path, token: int) -> bool:
+    return bool(path.tokens) and path.tokens[0].id == token
+
+
+def _forced(source: RunState, place: _Place, token: int) -> Token:
+    path = source.paths[place.path]
+    instead = (
+        path.tokens[place.kept]
+        if place.kept < len(path.tokens)
+        else next(source.paths[child].tokens[0] for child in path.children)
+    )
+    chosen = next((candidate for candidate in instead.candidates if candidate.token == token), None)
+    text, probability = (chosen.text, chosen.probability) if chosen else ("", 0.0)
+    log_prob = math.log(probability) if probability > 0 else -math.inf
+    return replace(instead, id=token, text=text, special=False, log_prob=log_prob)
+
+
+def _split(paths: list[Path], place: _Place) -> None:
+    """Split the path where the grown run leaves it; the rest becomes a path of its own."""
+    stem = paths[place.path]
+    rest = stem.tokens[place.kept :]
+    if not rest:
+        return
+    number = len(paths)
+    born = (rest[0].step, stem.weights[0][1])
+    paths.append(
+        replace(stem, id=number, parent=stem.id, tokens=rest, weights=[born, *stem.weights[1:]])
+    )
+    for child in stem.children:
+        paths[child].parent = number
+    stem.tokens, stem.children = stem.tokens[: place.kept], (number,)
+
+
+def _moved(path: Path, first: int, stem: int, steps: int, source: RunState) -> Path:
+    """A grown path with its ids, steps and weights in the source's tree."""
+    weight = source.paths[stem].weight
+    return replace(
+        path,
+        id=path.id + first,
+        parent=stem if path.parent < 0 else path.parent + first,
+        weights=[(step + steps, share * weight) for step, share in path.weights],
+        touched=path.touched + steps,
+        tokens=[replace(token, step=token.step + steps) for token in path.tokens],
+        children=tuple(child + first for child in path.children),
+        limited_steps=[step + steps for step in path.limited_steps],
+    )
+
+
+def _sides(source: RunState, place: _Place, first: int, count: int) -> tuple[Side, ...]:
+    lineage = set(source.lineage(place.path))
+    old: list[Side] = ["both" if number in lineage else "a" for number in range(first)]
+    new: list[Side] = ["b"] * (count - first)
+    return (*old, *new)

@@ -10,8 +10,7 @@ from typing import Any, Final, Unpack
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from eab.api.given_model import Model, language_model
-from eab.api.given_prompt import Prompt, request_of, requests_of, without_prompt
+from eab.api.arguments import Model, Prompt, language_model, request_of, requests_of, without_prompt
 from eab.api.kept_logits import KeptLogits
 from eab.api.run import Run
 from eab.api.settings import OtherSettings, Settings

@@ -4,8 +4,7 @@ from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eab.api.given_model import Model, language_model
-from eab.api.given_prompt import Prompt, request_of, warned
+from eab.api.arguments import Model, Prompt, language_model, request_of, warned
 from eab.caches.prefixed_tree import prefix_cache
 from eab.config import PREFIX_CACHE_MIB
 from eab.engine import loop

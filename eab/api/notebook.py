@@ -8,9 +8,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from eab.api.arguments import Model, Prompt
 from eab.api.branching import EntropyAdaptiveBranching
-from eab.api.given_model import Model
-from eab.api.given_prompt import Prompt
 from eab.api.run import Run, RunLike, as_run
 from eab.api.settings import Settings
 from eab.engine.loop import stop_when
@@ -72,13 +71,13 @@ def show_lesson(lesson: Path | str, run: RunLike | None = None) -> "LessonWidget
         RecordError: The run has not started.
     """
     _need("anywidget", "ipywidgets", "markdown_it", "plotly")
-    from eab.lessons import bundled, bundled_runs, lesson_files
+    from eab.lessons import bundled_runs, lesson_files
     from eab.share.lesson_widget import LessonWidget
 
     if not isinstance(lesson, str | Path):
         raise LessonError(f"the lesson is a {type(lesson).__name__}; give its name, such as forks")
     is_file = Path(lesson).suffix == ".md"
-    loaded_lesson = lesson_files.load(Path(lesson)) if is_file else bundled.named(str(lesson))
+    loaded_lesson = lesson_files.load(Path(lesson)) if is_file else lesson_files.named(str(lesson))
     shown = bundled_runs.events_of(bundled_runs.named(loaded_lesson.run)) if run is None else run
     return LessonWidget(loaded_lesson, as_run(shown).events)
 

@@ -7,6 +7,8 @@ been sent to one board.
 
 The message types are in `eab/board/static/types.d.ts`; `tests/board/test_types.py` compares the
 two.
+
+Messages to a board about two runs in one tree, with the run that each path belongs to.
 """
 
 import math
@@ -16,13 +18,15 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from eab import token_text
-from eab.analysis.separate_caches import separate_bytes
+from eab.analysis.kv_allocation import separate_bytes
+from eab.analysis.merged_runs import Merged, graft, merge
 from eab.board.deciding_forks import deciding_forks
-from eab.board.layout import MAX_BYTES_OF_CHARACTER, pieces
+from eab.board.still import MAX_BYTES_OF_CHARACTER, pieces
 from eab.config import AUTO
 from eab.events import Probed
 from eab.figures.captions import entropy_sentence, limit_sentence, sentences_at, tree_sentence
 from eab.figures.memory_captions import memory_sentence
+from eab.figures.run_comparison import diff_entropy_sentence, diff_tree_sentence
 from eab.figures.run_names import file_stem, origin_words
 from eab.formatting import ending, excerpt
 from eab.run import Path, RunState, Step, Token
@@ -298,4 +302,41 @@ def _step_record(run: RunState, step: Step) -> dict[str, Any]:
         "reused": step.kv.rows_reused * row,
         "independent": separate_bytes(run.started, step.kv),
         "paths": paths,
+    }
+
+
+def diff_message(a: RunState, b: RunState, key: str) -> dict[str, Any]:
+    """The message about two runs of one prompt.
+
+    Returns:
+        JSON values as in `board_message`, plus `sides` ("both", "a" or "b" by path id) and
+        `weights_in_b` (weights in the second run of the paths that both runs have).
+    """
+    both = merge(a, b)
+    sentences = {"tree": diff_tree_sentence(both), "entropy": diff_entropy_sentence(a, b)}
+    weights = [weight if weight is None else round(weight, 6) for weight in both.seconds]
+    about = f"A: {origin_words(a.started)} B: {origin_words(b.started)}"
+    own = {"version": 0, "weights_in_b": weights, "about": about}
+    return _message(both, key, sentences) | own
+
+
+def graft_message(source: RunState, grown: RunState, key: str) -> dict[str, Any]:
+    """The message about a run, perhaps still live, grafted onto the tree that it grew from."""
+    words = f"Grown from the chosen token: {tree_sentence(grown)}"
+    live = {"mode": "replay" if grown.ended else "live", "graft": True}
+    return _message(graft(source, grown), key, {"tree": words, "entropy": ""}) | live
+
+
+def _message(both: Merged, key: str, sentences: dict[str, str]) -> dict[str, Any]:
+    last = max((token.step for path in both.run.paths for token in path.tokens), default=0)
+    nothing = {"shared": 0, "private": 0, "spare": 0, "reused": 0, "independent": 0, "paths": []}
+    return board_message(both.run) | {
+        "run": key,
+        "mode": "replay",
+        "autoplay": False,
+        "limit": "",
+        "deciding": None,
+        "sides": list(both.sides),
+        "steps": [{"step": step, **nothing} for step in range(last + 1)],
+        "sentences": sentences | {"memory": ""},
     }

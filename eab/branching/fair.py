@@ -1,12 +1,69 @@
-"""The policy `fair`: unbiased weights that sum to 1."""
+"""The policy `fair`: unbiased weights that sum to 1.
+
+Unbiased pruning to a path limit (Fearnhead and Clifford, 2003).
+
+The policy `fair` with another rule for where a path forks.
+"""
 
 import math
 from collections.abc import Sequence
 
-from eab.branching.policy import At, Child, Leaf, Member, Thresholded, children_of, drawn_token
-from eab.branching.pruning import fearnhead_clifford
+from eab.branching.own import NextToken, PathSoFar, Rule, plain_name
+from eab.branching.policy import (
+    At,
+    Child,
+    Leaf,
+    Member,
+    Seeded,
+    Thresholded,
+    children_of,
+    drawn_token,
+)
 from eab.branching.random_streams import Purpose, pruning_uniform, uniform
-from eab.branching.sampling import Predictions, RestDraw
+from eab.branching.sampling import Predictions, RestDraw, listed
+from eab.config import BranchingConfig
+from eab.errors import ConfigError
+
+
+def fearnhead_clifford(weights: Sequence[float], limit: int, uniform: float) -> list[float | None]:
+    """Keep at most `limit` of the weights. Returns the new weights, with None for dropped ones. The
+    expectation of each new weight is the old one.
+
+    Let c be such that sum(min(1, w / c)) = limit. Weights of at least c remain as they are. The
+    others are kept with probability w / c, by systematic resampling in the given order, and then
+    weigh c. The sum of the weights does not change.
+
+    Args:
+        uniform: A random number in [0, 1).
+    """
+    if len(weights) <= limit:
+        return list(weights)
+    order = sorted(range(len(weights)), key=lambda index: -weights[index])
+    kept, c = _threshold([weights[index] for index in order], limit)
+    result: list[float | None] = [None] * len(weights)
+    for index in order[:kept]:
+        result[index] = weights[index]
+    light = sorted(index for index in order[kept:] if weights[index] > 0)
+    light_total = math.fsum(weights[index] for index in light)
+    seen, picked = 0.0, 0
+    for index in light:
+        seen += weights[index]
+        share = 1.0 if index == light[-1] else seen / light_total
+        # Rounding must not add or lose a weight.
+        reached = min(limit - kept, math.floor(share * (limit - kept) + uniform))
+        if reached > picked:
+            same = math.isclose(weights[index], c, rel_tol=1e-12)  # differs by rounding only
+            result[index], picked = weights[index] if same else c, reached
+    return result
+
+
+def _threshold(descending: Sequence[float], limit: int) -> tuple[int, float]:
+    """How many of the heaviest weights remain as they are, and c."""
+    for kept in range(limit):
+        c = math.fsum(descending[kept:]) / (limit - kept)
+        if descending[kept] <= c * (1 - 1e-12):  # not if it equals c up to rounding
+            return kept, c
+    return limit, 0.0
 
 
 class FairPolicy(Thresholded):
@@ -91,3 +148,32 @@ class FairPolicy(Thresholded):
         return fearnhead_clifford(
             weights, self._config.max_paths, pruning_uniform(self._config.seed, step)
         )
+
+
+class RulePolicy(FairPolicy):
+    """Unbiased for any rule, because the rule does not see which token is drawn."""
+
+    def __init__(self, config: BranchingConfig, rule: Rule) -> None:
+        super().__init__(config, threshold_nats=0.0)  # every path may fork, until the rule is asked
+        self._rule = rule
+
+    def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
+        """None is known in advance, because the rule may depend on weights, which change."""
+        return Seeded.forced_tokens(self, predictions, at)
+
+    def _may_fork(self, leaf: Leaf, predictions: Predictions, index: int, step: int) -> bool:
+        count = listed(self._config)  # there are more if another run of the pass asked for them
+        seen = NextToken(
+            step,
+            predictions.entropies[index],
+            tuple(predictions.top_tokens[index][:count]),
+            tuple(predictions.top_probabilities[index][:count]),
+        )
+        said = self._rule(seen, PathSoFar(leaf.path, leaf.weight, leaf.log_prob))
+        if said not in (True, False):
+            raise ConfigError(
+                f"the rule {plain_name(self._rule)} returned a {type(said).__name__}; it must "
+                "return True or False. A function that makes a policy names its first parameter "
+                "config"
+            )
+        return bool(said) and leaf.weight >= self._config.min_fork_weight

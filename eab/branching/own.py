@@ -82,7 +82,7 @@ def own_policy(given: Any, config: BranchingConfig, threshold_nats: float) -> Po
     Raises:
         ConfigError: What is given does not create a Policy.
     """
-    from eab.branching.fork_rule import RulePolicy  # it needs torch
+    from eab.branching.fair import RulePolicy  # it needs torch
 
     made: Any
     if _is_policy(given):

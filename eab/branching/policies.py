@@ -11,16 +11,133 @@ paths the path limit drops.
   threshold.
 - `independent` is ordinary sampling, for comparison: max_paths texts that depend on the prompt
   only, not on each other.
+
+The policy `original`: the published rule of entropy-adaptive branching, to reproduce it.
+
+The policies that never fork a text: `greedy`, and `independent`, which is ordinary sampling.
 """
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 from eab.branching.arithmetic import ArithmeticPolicy
 from eab.branching.fair import FairPolicy
-from eab.branching.original import OriginalPolicy
 from eab.branching.own import GivenPolicy, check_is_there, own_policy
-from eab.branching.policy import Policy
+from eab.branching.policy import (
+    At,
+    Child,
+    Leaf,
+    Member,
+    Policy,
+    Seeded,
+    Thresholded,
+    children_of,
+    drawn_token,
+    log_prob_of,
+)
+from eab.branching.random_streams import Purpose, child_stream_key, uniform
+from eab.branching.sampling import Predictions
 from eab.branching.stochastic_beam import StochasticBeamPolicy
-from eab.branching.without_forks import GreedyPolicy, IndependentPolicy
 from eab.config import BranchingConfig
+
+
+class OriginalPolicy(Thresholded):
+    """The published rule, with its behaviour at the budget; all leaves have weight 1 / leaves.
+
+    Let b be max_paths minus the number of live paths at the start of the step. A path at or above
+    the threshold gets k children if b >= k, b if 0 < b < k, and 2 if b <= 0. So it "forks" into a
+    single child if b = 1 (the tree stops growing one path below its limit). At the limit it
+    doubles the paths and keeps the most likely ones, which is beam search. Children are drawn
+    without replacement. Finished paths do not count towards the budget and are never pruned.
+
+    One thing is not reproduced: drawing tokens of probability zero if fewer tokens than children
+    are possible.
+    """
+
+    def branch(
+        self, leaves: Sequence[Leaf], predictions: Predictions, step: int
+    ) -> list[list[Child]]:
+        drawn = [[drawn_token(token)] for token in predictions.drawn]
+        drawing = list(range(len(leaves)))  # batch indices that get another child
+        for number in range(1, self._factor(len(leaves))):
+            drawing = [i for i in drawing if predictions.entropies[i] >= self._threshold]
+            uniforms = [
+                uniform(self._config.seed, leaves[index].stream_key, step, Purpose.TOKEN, number)
+                for index in drawing
+            ]
+            tokens = predictions.draw(drawing, uniforms, [drawn[index] for index in drawing])
+            for index, token in zip(drawing, tokens, strict=True):
+                drawn[index] += [] if token is None else [token]
+        heirs = [tokens[0] for tokens in drawn]
+        choices = [[(token, 1.0) for token in tokens] for tokens in drawn]
+        return children_of(leaves, predictions, choices, heirs)
+
+    def _factor(self, live: int) -> int:
+        budget = self._config.max_paths - live
+        return min(budget, self._config.branch_factor) if budget > 0 else 2
+
+    def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
+        """Keep the max_paths most likely live paths and all finished ones."""
+        live = [index for index, member in enumerate(population) if isinstance(member, Child)]
+        by_log_prob = sorted(live, key=lambda index: -log_prob_of(population[index]))
+        dropped = set(by_log_prob[self._config.max_paths :])
+        weight = 1.0 / (len(population) - len(dropped))
+        return [None if index in dropped else weight for index in range(len(population))]
+
+
+class GreedyPolicy(Seeded):
+    """The most likely token, never a fork."""
+
+    def branch(
+        self, leaves: Sequence[Leaf], predictions: Predictions, step: int
+    ) -> list[list[Child]]:
+        best = [tokens[0] for tokens in predictions.top_tokens]
+        return children_of(leaves, predictions, [[(token, 1.0)] for token in best], best)
+
+    def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
+        """Keep the only path."""
+        return [member.weight for member in population]
+
+    def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
+        """All tokens, because no path forks."""
+        return [tokens[0] for tokens in predictions.top_tokens]
+
+
+class IndependentPolicy(Seeded):
+    """Ordinary sampling: the first step forks into max_paths children, drawn independently, so two
+    may be equal. Later steps never fork.
+    """
+
+    def branch(
+        self, leaves: Sequence[Leaf], predictions: Predictions, step: int
+    ) -> list[list[Child]]:
+        if step == 0:
+            return [self._first_tokens(leaves[0], predictions)]
+        drawn = [drawn_token(token) for token in predictions.drawn]
+        return children_of(leaves, predictions, [[(token, 1.0)] for token in drawn], drawn)
+
+    def _first_tokens(self, root: Leaf, predictions: Predictions) -> list[Child]:
+        """The first child keeps the random stream of the run, so its text is that of a run without
+        forks.
+        """
+        count, root_key = self._config.max_paths, root.stream_key
+        stream_keys = [root_key, *(child_stream_key(root_key, 0, i) for i in range(1, count))]
+        uniforms = self.uniforms([(stream_key, 0) for stream_key in stream_keys])
+        tokens = [drawn_token(token) for token in predictions.draw([0] * count, uniforms)]
+        log_probs = predictions.log_prob([0] * count, tokens)
+        return [
+            Child(replace(root, stream_key=stream_key), token, log_prob, root.weight / count, True)
+            for stream_key, token, log_prob in zip(stream_keys, tokens, log_probs, strict=True)
+        ]
+
+    def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
+        """Keep all: there are never more than max_paths."""
+        return [member.weight for member in population]
+
+    def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
+        """Paths fork only at the first step."""
+        pairs = zip(predictions.drawn, at, strict=True)
+        return [heir if step else None for heir, (_, step) in pairs]
 
 
 def make_policy(

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from eab.caches.layers import ORDINARY, LayerAttention
+from eab.caches.shape import ORDINARY, LayerAttention
 
 # CUDA's attention kernels need each row of the mask to start at a multiple of this many numbers;
 # otherwise PyTorch copies the mask in every layer.

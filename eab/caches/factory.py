@@ -3,15 +3,13 @@
 from typing import assert_never
 
 from eab.caches.base import KVCache
+from eab.caches.baselines import ConcatCowCache, DeepCopyCache, Recompute
 from eab.caches.blocks import BLOCK_SIZE
-from eab.caches.concat_cow import ConcatCowCache
-from eab.caches.deep_copy import DeepCopyCache
 from eab.caches.hybrid import HybridCache
 from eab.caches.kv_pool import KVPool
 from eab.caches.own import OwnCache
 from eab.caches.paged import PagedCache
 from eab.caches.prefixed_tree import PrefixedTreeCache, Prefixes, can_reuse
-from eab.caches.recompute import Recompute
 from eab.caches.server import ServerCache
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache

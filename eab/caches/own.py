@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from eab.caches import own_memory
-from eab.caches.base import ForwardBatch, KVCache, logits_indices
-from eab.caches.ledger import Ledger, check_limit
+from eab.caches.base import ForwardBatch, KVCache, Ledger, check_limit, logits_indices
 from eab.caches.own_memory import BatchAxes
 from eab.caches.prefix_cache import common_length
 from eab.caches.shape import KVShape, to_device

@@ -15,11 +15,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from eab.caches.attention import attention_mask, by_group, masked_attention
-from eab.caches.base import ForwardBatch, KVCache, logits_indices
-from eab.caches.layers import ORDINARY, LayerAttention, Reach
-from eab.caches.ledger import Ledger
-from eab.caches.listed_rows import ListedRows
-from eab.caches.shape import KVShape, to_device
+from eab.caches.base import ForwardBatch, KVCache, Ledger, logits_indices
+from eab.caches.rows_read import ListedRows
+from eab.caches.shape import ORDINARY, KVShape, LayerAttention, Reach, to_device
 from eab.events import Growth
 
 

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from eab.caches.base import ForwardBatch
 from eab.caches.kv_pool import KVPool
-from eab.caches.layers import EVERYTHING
 from eab.caches.prefix_cache import PrefixCache, PrefixSegment, Rows
-from eab.caches.shape import KVShape
+from eab.caches.shape import EVERYTHING, KVShape
 from eab.caches.shared_prefix import ReadPrefix
 from eab.caches.tree import TreeCache
 from eab.config import PREFIX_CACHE_MIB, AllocationStep

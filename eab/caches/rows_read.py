@@ -2,19 +2,181 @@
 
 Compiled code reads a list of the rows that each token sees. The plain way is PyTorch's: all rows
 under a mask or, if that reads less, the rows of each token gathered into one batch.
+
+Attention of tokens over lists of the rows that they see, by compiled code.
+
+Attention in plain PyTorch: over all rows under a mask, or over each token's rows, gathered.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Final, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from eab.caches.layers import LayerAttention, MaskKind
-from eab.caches.listed_rows import ListedRows
-from eab.caches.plain_rows import GatheredRows, masked_rows
-from eab.caches.shape import KVShape
+from eab.caches.attention import attention_mask, attention_with_lse, by_group, masked_attention
+from eab.caches.shape import KVShape, LayerAttention, MaskKind, to_device
+
+
+def lists_of_rows(
+    seen: NDArray[np.bool_], positions: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The rows that each token sees, (T, C), token after token, and where those of each token
+    start, (T + 1,).
+
+    They are listed by their positions, (C,), so the sums of a token do not depend on which rows
+    its path has been given; None if the rows lie in this order.
+    """
+    tokens, rows = seen.shape
+    order = np.arange(rows)
+    if positions is not None and (positions[1:] < positions[:-1]).any():
+        order = np.argsort(positions, kind="stable")
+        seen = seen[:, order]
+    flat = np.flatnonzero(seen)
+    return order[flat % rows], np.searchsorted(flat, np.arange(tokens + 1) * rows)
+
+
+class ListedRows:
+    """The rows that each token sees, in a list for compiled code."""
+
+    def __init__(self, seen: NDArray[np.bool_], positions: NDArray[np.int64] | None = None) -> None:
+        """See `lists_of_rows`; on the CPU, and at least one row for each token."""
+        rows, starts = lists_of_rows(seen, positions)
+        self._rows, self._starts = torch.from_numpy(rows), torch.from_numpy(starts)
+
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, scale: float, layer: LayerAttention
+    ) -> Tensor:
+        """See Reading."""
+        return self._attend(query, keys, values, scale)[0]
+
+    def attend_with_lse(
+        self, query: Tensor, keys: Tensor, values: Tensor, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        """See Reading."""
+        out, lse = self._attend(query, keys, values, scale)
+        return out.transpose(0, 1), lse.t()
+
+    def _attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        from eab.compiled.attention import attend  # needs llvmlite
+
+        return attend(query, keys, values, self._rows, self._starts, scale)
+
+
+class PlainRows:
+    """The rows that a prepared batch reads in layers of one kind."""
+
+    @abstractmethod
+    def _inputs(
+        self, query: Tensor, keys: Tensor, values: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Queries, keys, values and mask of one attention call."""
+
+    @abstractmethod
+    def _by_token(self, out: Tensor, groups: int) -> Tensor:
+        """The output of that call, as (T, H, D)."""
+
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, scale: float, layer: LayerAttention
+    ) -> Tensor:
+        """See Reading."""
+        out = masked_attention(*self._inputs(query, keys, values), scale, layer)
+        return self._by_token(out, len(keys))
+
+    def attend_with_lse(
+        self, query: Tensor, keys: Tensor, values: Tensor, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        """See Reading."""
+        found = attention_with_lse(*self._inputs(query, keys, values), scale)
+        out, lse = (self._by_token(each, len(keys)) for each in (found[0], found[1][..., None]))
+        return out.transpose(0, 1), lse[..., 0].t()
+
+
+class MaskedRows(PlainRows):
+    """The rows from `first` to `end` under a mask.
+
+    Args:
+        mask: Added to the scores, (T, rows); None if every token sees all of these rows.
+    """
+
+    def __init__(self, first: int, end: int, mask: Tensor | None) -> None:
+        self.first, self.end, self.mask = first, end, mask
+
+    def _inputs(
+        self, query: Tensor, keys: Tensor, values: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        rows = slice(self.first, self.end)
+        return by_group(query, len(keys)), keys[:, rows], values[:, rows], self.mask
+
+    def _by_token(self, out: Tensor, groups: int) -> Tensor:
+        return out.permute(2, 0, 1, 3).flatten(1, 2)
+
+
+def masked_rows(
+    shape: KVShape, seen: NDArray[np.bool_], placed: Tensor, padded: bool
+) -> MaskedRows:
+    """The rows that each token sees, (T, C), under a mask; without padding, from the first row that
+    some token sees.
+
+    Args:
+        placed: `seen` on the device.
+    """
+    first, end = 0, seen.shape[1]
+    if not padded:
+        first = int(seen.any(axis=0).argmax())  # later if the layer reads only the last tokens
+        if seen[:, first:].all():
+            return MaskedRows(first, end, None)
+    return MaskedRows(first, end, attention_mask(placed[:, first:], shape.dtype))
+
+
+class GatheredRows(PlainRows):
+    """The rows of each token, copied into one batch of texts; a mask fills up the shorter ones."""
+
+    def __init__(
+        self, seen: NDArray[np.bool_], positions: NDArray[np.int64], device: torch.device
+    ) -> None:
+        """See `lists_of_rows`."""
+        rows, starts = lists_of_rows(seen, positions)
+        lengths = np.diff(starts)
+        filled = np.arange(lengths.max()) < lengths[:, None]
+        table = np.zeros(filled.shape, dtype=np.int64)
+        table[filled] = rows
+        self._rows, filled_in = to_device(device, table.ravel(), filled)
+        self._filled = None if filled.all() else filled_in  # (T, L)
+        self._tokens = len(seen)
+        self._room: dict[tuple[int, ...], Tensor] = {}  # for all layers: new memory takes time
+
+    def _inputs(
+        self, query: Tensor, keys: Tensor, values: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Queries by KV head and token, (G * T, 1, g, D), K and V, (G * T, L, D), and their mask,
+        (G * T, 1, 1, L).
+        """
+        asking = by_group(query, len(keys)).transpose(1, 2).flatten(0, 1)[:, None]
+        mask = None
+        if self._filled is not None:
+            mask = attention_mask(self._filled, query.dtype)
+            mask = mask.repeat(len(keys), 1)[:, None, None]
+        return asking, self._gathered(keys, 0), self._gathered(values, 1), mask
+
+    def _gathered(self, rows: Tensor, place: int) -> Tensor:
+        """The rows of each token and KV head, (G * T, L, D)."""
+        groups, _, size = rows.shape
+        key = (place, groups, size)
+        if key not in self._room:
+            self._room[key] = rows.new_empty((groups, len(self._rows), size))
+        torch.index_select(rows, 1, self._rows, out=self._room[key])
+        return self._room[key].view(groups * self._tokens, -1, size)
+
+    def _by_token(self, out: Tensor, groups: int) -> Tensor:
+        out = out.view(groups, self._tokens, *out.shape[2:])
+        return out.transpose(0, 1).flatten(1, 2)
+
 
 # Costs in units of one row that one token reads under a mask. They are
 # fixed, because the same run must round in the same way every time.

@@ -25,16 +25,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from eab.caches.base import ForwardBatch, KVCache, logits_indices
+from eab.caches.base import ForwardBatch, KVCache, Ledger, check_limit, logits_indices
 from eab.caches.growth import growth_step, should_shrink
-from eab.caches.kv_pool import KVPool, RowSet
-from eab.caches.layers import PlacedLayer
-from eab.caches.ledger import Ledger, check_limit
-from eab.caches.plain_rows import MaskedRows
+from eab.caches.kv_pool import KVPool, RowSet, StaticBufferPool
 from eab.caches.row_table import RowTable
-from eab.caches.rows_read import Reading, plan_readings, seen_by_kind
-from eab.caches.shape import KVShape, to_device
-from eab.caches.static_buffers import StaticBufferPool
+from eab.caches.rows_read import MaskedRows, Reading, plan_readings, seen_by_kind
+from eab.caches.shape import KVShape, PlacedLayer, to_device
 from eab.config import AllocationStep
 from eab.events import Growth, KVUsage
 

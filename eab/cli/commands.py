@@ -13,7 +13,7 @@ from eab import record
 from eab.analysis.answer_parts import check_part
 from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import SameAnswer, exact
-from eab.cli import files, models, options, progress, terminal
+from eab.cli import models, options, progress, terminal
 from eab.cli.app_server import open_app
 from eab.cli.batch import batch
 from eab.cli.sweep import sweep
@@ -82,22 +82,22 @@ def run(
     same_answer: options.SameAnswer = "exact",
 ) -> None:
     """Generate from a prompt, branching where the model hesitates."""
-    files.check_writable(json_file, record_file)
+    progress.check_writable(json_file, record_file)
     same = _rule(answers, same_answer)  # fails before the run, not after it
     request = _request(prompt, messages, config)
     drafting = progress.load_draft(draft, source) if config.drafter == "model" else None
     language_model = progress.load(source)
     progress.advise(language_model, config)
     progress.note([request])
-    with files.recorded(record_file) as run_file:
+    with progress.recorded(record_file) as run_file:
         note = run_file.add if run_file is not None else None
         # Only the probe for a rank threshold computes the prompt a second time.
         twice = prefix_cache and config.threshold_unit == "rank"
         prefixes = progress.prefixes_of(language_model, twice)
         state = progress.generate_run(language_model, request, drafting, note, prefixes)
-        if json_file != files.STANDARD_STREAM:
+        if json_file != progress.STANDARD_STREAM:
             _print(state.run, answers, same)
-        files.save(_as_json(state.run, answers, same), json_file, run_file)
+        progress.save(_as_json(state.run, answers, same), json_file, run_file)
     _exit_like(state.ended)
     state.started_run().raise_if_failed()
 
@@ -113,14 +113,14 @@ def compare_caches(
     json_file: options.JsonFile = "",
 ) -> None:
     """Generate with each KV cache and compare time and bytes; the tokens must be the same."""
-    files.check_writable(json_file)
+    progress.check_writable(json_file)
     progress.note([Request(text := _text(prompt), config)])
     language_model = progress.load(source)
     compared = progress.compare_caches(language_model, text, config, repeats)
-    if json_file != files.STANDARD_STREAM:
+    if json_file != progress.STANDARD_STREAM:
         Console().print(terminal.variants_summary(compared))
     if json_file:
-        files.write_json(terminal.variants_json(compared), json_file)
+        progress.write_json(terminal.variants_json(compared), json_file)
     _exit_like(compared.ended)
     if not compared.agreed:
         raise RunsError(variants_sentence(compared))
@@ -153,7 +153,7 @@ def go_on(
     """Let the texts of a recorded run that were cut at the length limit go on, as long again."""
     from eab.engine.continuing import continue_from
 
-    files.check_writable(record_file)
+    progress.check_writable(record_file)
     before = fold(record.load(file))
     started, chosen = before.started, before.samples[max(0, text - 1) : text or None]
     if all(sample.finish_reason != "length" for sample in chosen):
@@ -163,12 +163,12 @@ def go_on(
     draft = progress.load_draft("embedded-draft", source) if config.drafter == "model" else None
     model = progress.load(source)
     request = continue_from(model, started, (*started.continued_tokens, *taken), config)
-    with files.recorded(record_file) as run_file:
+    with progress.recorded(record_file) as run_file:
         note = run_file.add if run_file is not None else None
         prefixes = progress.prefixes_of(model, config.threshold_unit == "rank")
         state = progress.generate_run(model, request, draft, note, prefixes)
         _print(state.run, "", exact)
-        files.save({}, "", run_file)
+        progress.save({}, "", run_file)
     _exit_like(state.ended)
     state.started_run().raise_if_failed()
 
@@ -186,7 +186,7 @@ def what_if(
     from eab.figures.what_if import exactness_sentence, marks, rows_sentence, tree_change_sentence
     from eab.what_if.resimulate import resimulate
 
-    files.check_writable("", record_file)
+    progress.check_writable("", record_file)
     events = record.load(file)
     reading = resimulate(events, threshold, r)
     state = fold(reading.events)
@@ -253,7 +253,7 @@ def evaluate(
     from eab.labs.tuning.evaluation import Answering, report
     from eab.labs.tuning.prompt_sets import QUESTIONS, read_questions
 
-    files.check_writable(json_file, rows_file)
+    progress.check_writable(json_file, rows_file)
     config = BranchingConfig.from_settings(
         {
             "entropy_threshold": entropy_threshold,
@@ -270,10 +270,10 @@ def evaluate(
     answering = Answering(model, config, part, same, prefixes)
     ways = evaluation.answer_all(answering, asked)
     evaluation_report = report(asked, ways)
-    if json_file != files.STANDARD_STREAM:
+    if json_file != progress.STANDARD_STREAM:
         Console().print(evaluation.report_table(evaluation_report))
     if json_file:
-        files.write_json(evaluation.report_json(evaluation_report, answering), json_file)
+        progress.write_json(evaluation.report_json(evaluation_report, answering), json_file)
     if rows_file:
         evaluation.write_readings(asked, ways, Path(rows_file))
 
@@ -283,7 +283,7 @@ app.command("app")(open_app)
 
 
 def _text(prompt: str) -> str:
-    return sys.stdin.read() if prompt == files.STANDARD_STREAM else prompt
+    return sys.stdin.read() if prompt == progress.STANDARD_STREAM else prompt
 
 
 def _request(prompt: str | None, messages: str, config: BranchingConfig) -> Request:

@@ -24,7 +24,7 @@ def list_models(context: typer.Context) -> None:
     """List the models that can be opened here, and those that can be downloaded."""
     if context.invoked_subcommand is not None:
         return
-    from eab.models.installed import installed_models
+    from eab.models.sources import installed_models
 
     table = Table(box=None, pad_edge=False)
     table.add_column("model", overflow="fold")  # users copy names from here, so none is cut off

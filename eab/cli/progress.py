@@ -1,11 +1,17 @@
-"""Generate with a progress bar on stderr; Ctrl-C stops after the step and keeps the result."""
+"""Generate with a progress bar on stderr; Ctrl-C stops after the step and keeps the result.
 
+The output files of commands: run files and JSON, checked before the work, written after it.
+"""
+
+import json
+import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,19 +19,23 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from eab import record
 from eab.cli.options import ModelOptions
 from eab.config import BranchingConfig
 from eab.engine.request import Request
-from eab.errors import RunsError
+from eab.errors import RecordError, RunsError
 from eab.events import Event, Progressed, RunStarted, StepTimed
-from eab.events.rendered_chat import notices
+from eab.events.chat import notices
 from eab.formatting import counted
 from eab.labs.variants.results import VariantRuns, cache_variants
+from eab.record.prompt_lines import STANDARD_STREAM as STANDARD_STREAM
+from eab.record.whole_file import save_whole
 from eab.run import RunFold
 
 if TYPE_CHECKING:
     from eab.caches.prefix_cache import PrefixCache
     from eab.models.base import LanguageModel
+
 
 STOPPED: Final = 128 + signal.SIGINT  # the exit code after Ctrl-C
 
@@ -33,14 +43,14 @@ STOPPED: Final = 128 + signal.SIGINT  # the exit code after Ctrl-C
 def load(source: ModelOptions) -> "LanguageModel":
     """Load a model while showing a status message."""
     with Console(stderr=True).status(f"Loading {source.model} ..."):
-        from eab.remote.loading import load_model
+        from eab.remote.model import load_model
 
         return load_model(source.model, source.device, source.dtype, source.weights, source.layout)
 
 
 def advise(model: "LanguageModel", config: BranchingConfig) -> None:
     """Print the model's recommended settings if the given settings leave them open."""
-    from eab.models.recommended import advice
+    from eab.models.configuration import advice
 
     if words := advice(model, config):
         Console(stderr=True).print(words, style="dim", markup=False, highlight=False)
@@ -162,3 +172,60 @@ def bar_console() -> Console:
     console = Console(stderr=True)
     console.quiet = not console.is_terminal
     return console
+
+
+def check_writable(json_file: str, record_file: str = "") -> None:
+    """Check, before the work, that its results can be written; RecordError if not."""
+    if record_file == STANDARD_STREAM:
+        raise RecordError("--record needs a file name; only --json can write to standard output")
+    for name in (json_file, record_file):
+        if name in ("", STANDARD_STREAM):
+            continue
+        file, folder = Path(name), Path(name).parent
+        if os.path.isdir(file) or (os.path.exists(file) and not os.access(file, os.W_OK)):
+            raise RecordError(f"{name} cannot be written: it is a folder or read-only")
+        if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
+            raise RecordError(
+                f"{name} cannot be written: the folder {folder} is missing or read-only"
+            )
+
+
+@contextmanager
+def recorded(record_file: str) -> Iterator[record.RunFile | None]:
+    """A run file to write during a run, or None without a name; it remains if the run breaks."""
+    file = record.RunFile(record_file) if record_file else None
+    try:
+        yield file
+    finally:
+        if file is not None:
+            file.abandon()
+
+
+def save(value: dict[str, Any], json_file: str, run_file: record.RunFile | None) -> None:
+    """Complete the run file and write JSON, if requested; RecordError only after trying both."""
+    problems: list[str] = []
+    if run_file is not None:
+        with _collecting(problems):
+            run_file.close()
+    if json_file:
+        with _collecting(problems):
+            write_json(value, json_file)
+    if problems:
+        raise RecordError("; ".join(problems))
+
+
+def write_json(value: dict[str, Any], file: str) -> None:
+    """Write a value as JSON, to standard output if the file is `-`."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    if file == STANDARD_STREAM:
+        print(text)
+        return
+    save_whole(file, f"{text}\n".encode())
+
+
+@contextmanager
+def _collecting(problems: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except RecordError as error:
+        problems.append(str(error))

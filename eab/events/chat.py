@@ -1,9 +1,16 @@
-"""Chats in the format of OpenAI and transformers: messages with a role and content each."""
+"""Chats in the format of OpenAI and transformers: messages with a role and content each.
+
+What is odd about a prompt: an already rendered chat template, or a space at the end.
+
+Where the thought of a reasoning model ends, by the markers that its chat template names.
+"""
 
 import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
+
+import regex
 
 from eab.errors import PromptError
 from eab.events.fields import MAX_MESSAGES, MAX_ROLE
@@ -116,3 +123,104 @@ def prompt_or_messages(prompt: Any, messages: Any) -> tuple[str, tuple[Message, 
         return prompt, ()
     chat = read_messages(messages)
     return title_of(chat), chat
+
+
+_BOS: Final = re.compile(
+    r"\s*(<s>|<bos>|<\|begin_of_text\|>|<\|endoftext\|>|<｜begin▁of▁sentence｜>)?\s*"
+)
+# The beginning of a turn in ChatML, Llama 3, Gemma, Granite; Phi, Zephyr, DeepSeek; Mistral
+_TURN: Final = re.compile(
+    r"<(?:\|im_start\||\|start_header_id\||start_of_turn|\|start_of_role\|)>(\w+)"
+    r"(?:<\|end_header_id\|>|<\|end_of_role\|>|(?=\n))"
+    r"|<[|｜](system|user|assistant)[|｜]>|\[(/?INST)\]",
+    re.IGNORECASE,
+)
+_END: Final = re.compile(
+    r"(?:<\|(?:im_end|eot_id|end|end_of_text)\|>|<end_of_turn>|</s>|<｜end▁of▁sentence｜>)\s*\Z"
+)
+_ROLES: Final = {"model": "assistant", "inst": "user", "/inst": "assistant"}
+
+
+def messages_of_rendered(text: str) -> tuple[Message, ...]:
+    """The messages of a chat that a template has already rendered; empty if the text is not one."""
+    bos = _BOS.match(text)
+    assert bos is not None
+    before, *parts = _TURN.split(text[bos.end() :])
+    if not parts or (before and not bos[1]):
+        return ()
+    found = [Message("system", before.strip())] if before else []  # as in DeepSeek's chats
+    turns = zip(*(parts[first::4] for first in range(4)), strict=True)
+    for *named, content in turns:
+        role = next(filter(None, named)).lower()
+        found.append(Message(_ROLES.get(role, role), _END.sub("", content).strip()))
+    if found[-1].role == "assistant" and not found[-1].content:
+        found.pop()  # only the beginning of the answer
+    try:
+        return read_messages(found)
+    except PromptError:
+        return ()
+
+
+def notices(prompt: Prompt, parse_special: bool = False) -> list[str]:
+    """Sentences on what the writer of a prompt or a chat may not have meant."""
+    text = prompt if isinstance(prompt, str) else prompt[-1].content
+    said = []
+    if text.endswith(" ") and text.strip():
+        said.append(
+            "The prompt ends in a space. Most models begin the next word with a space of its own, "
+            "so this gives another tree than the prompt without it."
+        )
+    if isinstance(prompt, str) and not parse_special and messages_of_rendered(prompt):
+        said.append(
+            "The prompt is a chat that a template has already rendered. Its control tokens are "
+            "read as ordinary text; give it as messages instead."
+        )
+    return said
+
+
+_NAME: Final = r"[\w:]*(?:think|thought|reason)[\w:]*"
+# The markers of the common families; Cohere's and those of gpt-oss are control tokens.
+_MARKER: Final = regex.compile(
+    rf"(?P<end></{_NAME}>|\[/{_NAME}\]|◁/{_NAME}▷|<\|end_{_NAME}\|>|"
+    r"<\|channel\|>final<\|message\|>)|"
+    rf"<{_NAME}>|\[{_NAME}\]|◁{_NAME}▷|<\|(?:start|begin)_{_NAME}\|>|"
+    r"<\|channel\|>analysis<\|message\|>",
+    regex.IGNORECASE,
+)
+# What differs between the two markers of a pair; a template may name only one of them.
+_SIDE: Final = regex.compile(r"/|start_|begin_|end_|analysis|final", regex.IGNORECASE)
+
+
+def markers_in(template: str) -> tuple[str, ...]:
+    """The markers of thoughts that a chat template names."""
+    return tuple(dict.fromkeys(marker[0] for marker in _MARKER.finditer(template)))
+
+
+def end_of_thinking(prompt: str, text: str, named: Sequence[str] = ()) -> int | None:
+    """Where the answer begins in a text with its control tokens: after the last thought.
+
+    Args:
+        prompt: What the model continued; a template may open the thought at its end.
+        named: The markers that the template names, for both sides; if empty, those of the common
+            families are known by their shape.
+
+    Returns:
+        None if the thought was not closed.
+    """
+    last = _last_marker(text, named)
+    if last:
+        return last.end() if last["end"] else None
+    prompt = prompt.rstrip()
+    opened = _last_marker(prompt, named)
+    return None if opened and not opened["end"] and opened.end() == len(prompt) else 0
+
+
+def _last_marker(text: str, named: Sequence[str]) -> "regex.Match[str] | None":
+    pairs = set(map(_pair, named))
+    found = [one for one in _MARKER.finditer(text) if not named or _pair(one[0]) in pairs]
+    return found[-1] if found else None
+
+
+def _pair(marker: str) -> str:
+    pair: str = _SIDE.sub("", marker)
+    return pair.casefold()

@@ -112,7 +112,7 @@ class KVUsage:
     rows_private: fields.Count  # rows of tokens of one live path
     rows_spare: fields.Count  # reserved rows: allocated, but without a token
     # Tokens of all these paths: the rows that separate caches would use (computed); see
-    # eab.analysis.separate_caches for the rows that they would hold
+    # eab.analysis.kv_allocation for the rows that they would hold
     rows_independent: fields.Count
     paths: Annotated[tuple[PathRows, ...], fields.PER_STEP]  # the rows of each live path
     bytes_copied: fields.Count = 0  # bytes copied after they were first stored

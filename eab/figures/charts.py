@@ -1,10 +1,18 @@
-"""What all plotly charts share: colours, line styles, labels, sizes, and a version for print."""
+"""What all plotly charts share: colours, line styles, labels, sizes, and a version for print.
+
+plotly, which draws the charts; if it is missing, the error names the extra that has it.
+"""
 
 import html
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from eab.figures.drawing import go
+import numpy as np  # noqa: F401
+import pandas as pd  # noqa: F401
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from eab.errors import need
 from eab.figures.timings import MILLI
 from eab.formatting import shortened
 from eab.timing import Timing
@@ -149,3 +157,12 @@ def for_print(figure: go.Figure) -> go.Figure:
     )
     white.update_layout(margin={"l": 12, "r": 12, "t": 64, "b": 12})
     return white
+
+
+# Plotly uses numpy and pandas if it finds them loaded, even if another thread is still loading
+# them. Importing them here waits until they are complete.
+
+
+need("app", "plotly")
+
+__all__ = ["go", "make_subplots"]

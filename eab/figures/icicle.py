@@ -3,8 +3,7 @@
 import math
 
 from eab import token_text
-from eab.figures.charts import text_label
-from eab.figures.drawing import go
+from eab.figures.charts import go, text_label
 from eab.run import Path, RunState
 
 _MAX_LABEL = 40  # characters

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import takewhile
 
-from eab.analysis.separate_caches import path_lengths, separate_bytes
+from eab.analysis.kv_allocation import path_lengths, separate_bytes
 from eab.config import AUTO
 from eab.events import KVUsage
 from eab.formatting import counted, human_bytes

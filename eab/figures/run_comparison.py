@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 import pandas as pd
 
 from eab.analysis.answers import group_answers
+from eab.analysis.kv_allocation import separate_bytes
 from eab.analysis.merged_runs import Merged, same_prompt, texts_of
-from eab.analysis.separate_caches import separate_bytes
 from eab.formatting import counted, human_bytes, times
 from eab.run import RunState
 

@@ -10,11 +10,10 @@ import pandas as pd
 
 from eab import token_text
 from eab.analysis.answers import Answers
-from eab.analysis.fork_attribution import ForkShare
-from eab.analysis.separate_caches import separate_bytes
-from eab.analysis.uncertainty import Uncertainty
+from eab.analysis.kv_allocation import separate_bytes
+from eab.analysis.uncertainty import ForkShare, Uncertainty
 from eab.config import SETTINGS
-from eab.figures.uncertainty import effect, text_before
+from eab.figures.answers import effect, text_before
 from eab.formatting import shortened
 from eab.run import RunState
 

@@ -20,7 +20,7 @@ from eab.labs.quantization.results import load as load_formats
 from eab.labs.tuning.evaluation_report import EvaluationReport
 from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.report import load as load_tuning
-from eab.labs.variants import times as variant_times
+from eab.labs.variants import results
 from eab.labs.variants.results import (
     VariantRuns,
     cache_variants,
@@ -172,7 +172,7 @@ def tuning() -> TuningReport:
 def _load_variants(empty: VariantRuns, folder: Path) -> VariantRuns:
     for name in empty.variants:
         empty.collect(record.load(file_of(name, folder)))
-    return empty.collect([*variant_times.load(folder / TIMES).points, RunEnded(0, "finished")])
+    return empty.collect([*results.load(folder / TIMES).points, RunEnded(0, "finished")])
 
 
 def file_of(variant: str, folder: Path) -> Path:

@@ -1,18 +1,22 @@
-"""Reads lesson files, which are untrusted; `docs/lessons.md` describes the format."""
+"""Reads lesson files, which are untrusted; `docs/lessons.md` describes the format.
+
+The lessons that are bundled with the project.
+"""
 
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 from msgspec import Meta
 
+from eab.assets import ASSETS
 from eab.board.guide import Topic
 from eab.errors import LessonError, check_one_of
 from eab.formatting import counted, quoted
-from eab.lessons.calculators import CALCULATORS
 from eab.lessons.lesson import (
     ExerciseSection,
     Goal,
@@ -24,7 +28,7 @@ from eab.lessons.lesson import (
     StepSection,
 )
 from eab.lessons.measures import LessonQuantity, parse
-from eab.lessons.pictures import PICTURES
+from eab.lessons.pictures import CALCULATORS, PICTURES
 from eab.lessons.sources import PARTS, Source
 from eab.record.typed_json import NotDeclaredError, read
 
@@ -332,3 +336,36 @@ def _named(lesson: Lesson) -> Iterator[str]:
         yield from numbers_in(section.text)
         if isinstance(section, QuestionSection | ExerciseSection):
             yield from numbers_in(section.explanation)
+
+
+FOLDER: Final = ASSETS / "lessons"
+# In teaching order.
+ORDER: Final = (
+    "tokens",
+    "forks",
+    "kv-cache",
+    "sharing",
+    "growth",
+    "paging",
+    "speculation",
+    "batching",
+    "quantization",
+    "answers",
+)
+
+
+@lru_cache(maxsize=1)
+def lessons() -> tuple[Lesson, ...]:
+    """All bundled lessons."""
+    return tuple(load(FOLDER / f"{name}.md") for name in ORDER)
+
+
+def named(lesson_id: str) -> Lesson:
+    """The lesson with this id; LessonError if there is none."""
+    lesson = next((lesson for lesson in lessons() if lesson.id == lesson_id), None)
+    if lesson is None:
+        raise LessonError(
+            f"there is no lesson {quoted(lesson_id)}; choose one of: {', '.join(ORDER)}; or give "
+            "the path of a lesson file, which ends in .md"
+        )
+    return lesson

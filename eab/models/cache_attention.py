@@ -1,22 +1,143 @@
 """Attention over the caches of this project, as a function for transformers.
 
 It is registered with transformers' AttentionInterface, and looks up the batches of the current
-forward pass (eab.models.running_pass). Their caches store the new K and V and compute attention.
+forward pass (eab.models.cache_attention). Their caches store the new K and V and compute attention.
 Outside such a pass, the function is transformers' own, so the model stays usable.
+
+Passes the batches of a forward pass to the attention of every layer, whatever arguments the
+model's own code passes on.
+
+Attention without our caches: transformers' own.
 """
 
+import inspect
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from eab.caches.shared_prefix import attend_with_prefixes
-from eab.models.attention_calls import current_record
-from eab.models.masks import cache_mask
-from eab.models.plain_attention import plain_attention
-from eab.models.running_pass import running_batches, segment_readers
+from eab.caches.base import ForwardBatch
+from eab.caches.shared_prefix import SegmentReaders, attend_with_prefixes, readers_of_segments
+from eab.models.attention_calls import cache_mask, current_record
 from eab.models.stopping import stop_if_requested
+
+_running: ContextVar[Sequence[ForwardBatch] | None] = ContextVar("running", default=None)
+_readers: ContextVar[Sequence[SegmentReaders]] = ContextVar("readers", default=())
+
+
+@contextmanager
+def running(batches: Sequence[ForwardBatch]) -> Iterator[None]:
+    """Let attention serve these batches while in the block."""
+    token, readers = _running.set(batches), _readers.set(readers_of_segments(batches))
+    try:
+        yield
+    finally:
+        _running.reset(token)
+        _readers.reset(readers)
+
+
+def running_batches() -> Sequence[ForwardBatch] | None:
+    """The batches of this forward pass; None outside this project's passes."""
+    return _running.get()
+
+
+def segment_readers() -> Sequence[SegmentReaders]:
+    """Which parts of the prefix cache the batches of this forward pass read."""
+    return _readers.get()
+
+
+def use_attention(model: PreTrainedModel, name: str) -> None:
+    """Set the model's attention function; a model that cannot choose one stays as it is."""
+    if model._can_set_attn_implementation():
+        model.set_attn_implementation(name)
+
+
+def follow_layers(model: PreTrainedModel) -> None:
+    """Let attention that several layers share (Zamba) tell its attention function the current
+    layer, as the attention of a single layer does. Such a module is told its layer at each call.
+    """
+
+    def note(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, Any]) -> None:
+        if isinstance(layer := kwargs.get("layer_idx"), int):
+            module.layer_idx = layer  # type: ignore[assignment]
+
+    for module in model.modules():
+        told = "layer_idx" in inspect.signature(module.forward).parameters
+        if told and hasattr(module, "layer_idx"):
+            module.register_forward_pre_hook(note, with_kwargs=True)
+
+
+def stop_between_layers(model: PreTrainedModel) -> None:
+    """Let passes stop before each layer (see eab.models.stopping)."""
+    for layers in model.modules():
+        for layer in layers if isinstance(layers, nn.ModuleList) else ():
+            if _stop_before not in layer._forward_pre_hooks.values():
+                layer.register_forward_pre_hook(_stop_before)
+
+
+def _stop_before(module: nn.Module, args: object) -> None:
+    stop_if_requested()
+
+
+class PositionsAsPast:
+    """Stands in for transformers' cache in models that derive positions from the length of the
+    cache and not from the positions that they are given.
+    """
+
+    is_compileable = False
+
+    def __init__(self, positions: Tensor) -> None:
+        counted = torch.arange(len(positions), device=positions.device)
+        self._before = positions - counted
+
+    def get_seq_length(self, layer_idx: int = 0) -> Tensor:
+        """A length for each token from which counting on gives the token's position."""
+        return self._before
+
+    def update(
+        self, key: Tensor, value: Tensor, layer_idx: int, *_: object
+    ) -> tuple[Tensor, Tensor]:
+        """Our caches store K and V later, in the attention function."""
+        return key, value
+
+
+def plain_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    arguments: dict[str, Any],
+) -> Tensor:
+    """The attention output, (1, T, H, D), by SDPA. If the model caps its scores or has sinks, which
+    SDPA would refuse or ignore, the function in the model's own file is used.
+    """
+    if arguments.get("softcap") is None and arguments.get("s_aux") is None:
+        out: Tensor = sdpa_attention_forward(module, query, key, value, mask, **arguments)[0]
+        return out
+    eager = sys.modules[type(module).__module__].eager_attention_forward
+    if mask is None or mask.dtype == torch.bool:
+        mask = _numbers(mask, query, key.shape[2])
+    out = eager(module, query, key, value, mask, **arguments)[0]
+    return out
+
+
+def _numbers(mask: Tensor | None, query: Tensor, length: int) -> Tensor:
+    """The mask as numbers to add to the scores; a causal mask if there is none."""
+    new = query.shape[2]
+    if mask is None:
+        shape = torch.ones(new, length, dtype=torch.bool, device=query.device)
+        mask = shape.tril(length - new)[None, None]
+    return torch.zeros_like(mask, dtype=query.dtype).masked_fill(
+        ~mask, torch.finfo(query.dtype).min
+    )
+
 
 ATTENTION: Final = "eab_cache"
 

@@ -1,6 +1,6 @@
 """CUDA graphs for decode batches: a GPU runs a small pass faster than the CPU launches its kernels.
 
-A batch in static buffers (eab.caches.static_buffers) reads and writes the same memory until its
+A batch in static buffers (eab.caches.kv_pool) reads and writes the same memory until its
 cache grows. So its forward pass is captured once as a CUDA graph, which is then replayed as a whole
 with the values of the next batch, also of a later run (eab.caches.kv_pool).
 """
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from eab.caches.base import ForwardBatch
-from eab.caches.static_buffers import BufferEpoch, StaticBuffers
+from eab.caches.kv_pool import BufferEpoch, StaticBuffers
 
 Forward: TypeAlias = Callable[[ForwardBatch], Tensor]  # one forward pass -> logits
 # The same forward pass on the current content of the buffers; always returns the same tensor

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from eab.models.cache_attention import cache_attention
 from eab.models.products import product
-from eab.models.weight_layouts import TiledEmbedding
+from eab.models.weights import TiledEmbedding
 
 Angles: TypeAlias = tuple[Tensor, Tensor]  # cosines and sines, (T, 1, R): the first R of D turn
 _SILU: Final = ("SiLU", "SiLUActivation")

@@ -12,8 +12,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from eab.errors import ModelError
 from eab.formatting import quoted
-from eab.models.checkpoint import refuse_missing_weights, refuse_other_shards
 from eab.models.model_size import limit_of_folder, read_config, refuse_absurd_size
+from eab.models.pretrained import refuse_missing_weights, refuse_other_shards
 
 ENTAILMENT: Final = "entailment"
 

@@ -24,26 +24,25 @@ from eab.caches.tree import TreeCache
 from eab.errors import ModelError
 from eab.events import LayerRow
 from eab.models.attention_calls import read_attention
-from eab.models.cache_attention import ATTENTION
-from eab.models.context import (
-    full_context,
-    let_read_long_texts,
-    original_length,
-    reading_long_texts,
-)
-from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
-from eab.models.families import refuse_by_config
-from eab.models.machine import is_out_of_memory, total_memory
-from eab.models.own_decoder import OwnDecoder, own_decoder
-from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
-from eab.models.rows_as_past import logits_by_rows
-from eab.models.running_pass import (
+from eab.models.cache_attention import (
+    ATTENTION,
     PositionsAsPast,
     running,
     use_attention,
 )
-from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights
+from eab.models.configuration import (
+    full_context,
+    let_read_long_texts,
+    original_length,
+    reading_long_texts,
+    refuse_by_config,
+)
+from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
+from eab.models.machine import is_out_of_memory, total_memory
+from eab.models.own_decoder import OwnDecoder, own_decoder
+from eab.models.rows_as_past import logits_by_rows
 from eab.models.transformers_model import TransformersModel, tokens_to_check
+from eab.models.weights import AS_LOADED_WEIGHTS, StoredWeights, quantized_by, refuse_dependent_rows
 from eab.weight_formats import AS_LOADED
 
 MAX_LIMIT_TO_CHECK: Final = 64  # the longest window or chunk that the check text exceeds

@@ -21,10 +21,9 @@ from eab.models.gguf import checkpoint as gguf
 from eab.models.machine import CPU, free_memory, is_out_of_memory, total_memory
 from eab.models.own_cache import with_cache
 from eab.models.quantized.formats import refuse_if_unusable
-from eab.models.quantized_checkpoint import quantized_by
 from eab.models.sources import EMBEDDED, Source, find_source, weights_sha256
-from eab.models.stored_weights import StoredWeights, store_weights
 from eab.models.transformers_model import TransformersModel
+from eab.models.weights import StoredWeights, quantized_by, store_weights
 from eab.weight_formats import AS_LOADED, AUTO, check_names
 
 DTYPES: Final = {

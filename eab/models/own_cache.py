@@ -19,18 +19,13 @@ from eab.caches.shape import KVShape, OwnMemory
 from eab.errors import ModelError
 from eab.formatting import counted, human_bytes
 from eab.models.attention_calls import note_attention, shape_of
-from eab.models.cache_attention import ATTENTION
-from eab.models.context import own_context
-from eab.models.families import ADVICE, impossible_window, refuse_without_text
+from eab.models.cache_attention import ATTENTION, follow_layers, stop_between_layers, use_attention
+from eab.models.configuration import ADVICE, impossible_window, own_context, refuse_without_text
 from eab.models.huggingface import HuggingFaceModel, layer_rows
 from eab.models.machine import is_out_of_memory
-from eab.models.memory_words import reach_words
-from eab.models.own_check import checked_reader, measured_memory
-from eab.models.own_reader import OwnReader
-from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
-from eab.models.running_pass import follow_layers, stop_between_layers, use_attention
-from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights
-from eab.models.transformers_model import TransformersModel, max_error, tokens_to_check
+from eab.models.own_reader import OwnReader, checked_reader, measured_memory
+from eab.models.transformers_model import TransformersModel, max_error, reach_words, tokens_to_check
+from eab.models.weights import AS_LOADED_WEIGHTS, StoredWeights, quantized_by, refuse_dependent_rows
 
 
 def with_cache(

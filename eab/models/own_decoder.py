@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from eab.caches.base import ForwardBatch
+from eab.models.cache_attention import running
 from eab.models.decoder import Decoder
 from eab.models.fingerprint import is_watched
 from eab.models.machine import is_out_of_memory
-from eab.models.running_pass import running
 
 # How much a row may differ, relative to what a layer adds to it. Where inputs are rounded, another
 # rounding error of floats may change one by a whole step.

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eab.models.quantized.layer import QuantizedLinear
-from eab.models.weight_layouts import ReorderedLinear
+from eab.models.weights import ReorderedLinear
 
 if TYPE_CHECKING:
     from eab.compiled.products import Part

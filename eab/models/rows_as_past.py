@@ -3,9 +3,11 @@
 They read K and V from transformers' cache object. We pass them a substitute that shows the rows of
 our cache, and a mask of the rows that each token sees. A row is still written once, for all paths.
 Attention then costs what the model's own code costs.
+
+transformers' cache of a hybrid model without K and V, which a cache of this project keeps.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, cast
@@ -13,9 +15,10 @@ from typing import Any, Final, cast
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.cache_utils import DynamicCache
 
 from eab.caches.base import ForwardBatch, ShowsRows
-from eab.caches.layers import RowShape
+from eab.caches.shape import RowShape
 from eab.models.stopping import stop_if_requested
 
 # Methods that build a distance bias from the length of the text alone (ALiBi)
@@ -111,3 +114,45 @@ class _PlacedBias:
             length = int(positions.max()) + 1
             first = torch.ones((1, length), dtype=torch.int64, device=positions.device)
         return self._make(first, second, *args, **kwargs)[..., positions]
+
+
+_SEEN: Final = "tokens_seen"  # attribute with the number of tokens in the text
+
+
+def without_rows(cache: DynamicCache, layers: Sequence[int]) -> DynamicCache:
+    """Stop these layers of the cache from storing K and V; they keep any states."""
+    kind = cache.layer_class_to_replicate
+    if kind is not None and not cache.layers:  # layers are created on first use
+        cache.layer_class_to_replicate = _without_rows(kind)
+        return cache
+    for index in layers:
+        layer = cache.layers[index]
+        layer.__class__ = _without_rows(type(layer))
+    return cache
+
+
+def _without_rows(kind: type) -> type:
+    """A subclass of this layer class that only counts the tokens."""
+    methods = {
+        "update": _update,
+        "get_seq_length": _seen,
+        "get_mask_sizes": _only_new,
+        "__module__": kind.__module__,
+    }
+    return type(f"{kind.__name__}WithoutRows", (kind,), methods)
+
+
+def _update(layer: Any, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    """Count the tokens; our attention function stores K and V."""
+    vars(layer)[_SEEN] = _seen(layer) + key.shape[-2]
+    return key, value
+
+
+def _seen(layer: Any) -> int:
+    """The number of tokens, from which families derive positions."""
+    return int(vars(layer).get(_SEEN, 0))
+
+
+def _only_new(_: Any, query_length: int) -> tuple[int, int]:
+    """Sizes for transformers' mask; our caches use masks of their own."""
+    return query_length, 0

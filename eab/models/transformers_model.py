@@ -1,4 +1,7 @@
-"""The base class of all transformers models, whoever keeps their memory."""
+"""The base class of all transformers models, whoever keeps their memory.
+
+Describes what a model's attention layers store and read, in a sentence for its card.
+"""
 
 from collections.abc import Mapping, Sequence
 from itertools import starmap
@@ -10,21 +13,66 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from eab.branching.presets import START
 from eab.caches.base import ForwardBatch
-from eab.caches.shape import KVShape
+from eab.caches.shape import EVERYTHING, KVShape, Reach
 from eab.config import BranchingConfig
 from eab.events import LayerRow, ModelCard, WindowRows
-from eab.events.chat import Prompt
-from eab.events.thinking import markers_in
+from eab.events.chat import Prompt, markers_in
+from eab.formatting import counted, human_bytes
 from eab.models.base import LanguageModel
+from eab.models.configuration import recommended_settings
 from eab.models.fingerprint import fingerprint
-from eab.models.memory_words import rows_words
 from eab.models.prompts import PromptEncoder
-from eab.models.quantized_checkpoint import quantized_by
-from eab.models.recommended import recommended_settings
-from eab.models.stored_weights import StoredWeights, bytes_by_kind
 from eab.models.token_bytes import TokenTexts
-from eab.models.weight_matrices import matrix_modules
+from eab.models.weights import StoredWeights, bytes_by_kind, matrix_modules, quantized_by
 from eab.weight_formats import AS_LOADED
+
+
+def rows_words(shape: KVShape) -> str:
+    """What a tree cache holds if some layers differ from the usual; empty if none does."""
+    reaches, borrowing = reach_words(shape), shape.layers - len(shape.stored)
+    if borrowing:
+        verb = "reads" if borrowing == 1 else "read"
+        reaches += f" {_share(borrowing, shape)} {verb} the rows of another layer."
+    if shape.rope_switch:
+        reaches += (
+            f" In texts of more than {counted(shape.rope_switch, 'token')} the model rotates all "
+            "positions by other factors (longrope): a run that grows beyond computes its rows "
+            "again, once."
+        )
+    if not reaches:
+        return ""
+    return (
+        f"KV rows are shared between paths, {human_bytes(shape.row_bytes)} for each token.{reaches}"
+    )
+
+
+def reach_words(shape: KVShape) -> str:
+    """How far back those layers read that do not read everything; each sentence follows a space.
+
+    All rows are kept; transformers' own cache would keep only those that can still be read.
+    """
+    counts: dict[Reach, int] = {}
+    for layer in range(shape.layers):
+        reach = shape.layer(layer).reach
+        counts[reach] = counts.get(reach, 0) + 1
+    counts.pop(EVERYTHING, None)
+    return "".join(
+        f" {_share(count, shape)} {'reads' if count == 1 else 'read'} only {_reach(reach)}, but "
+        "all rows are kept."
+        for reach, count in counts.items()
+    )
+
+
+def _share(count: int, shape: KVShape) -> str:
+    if count == shape.layers:
+        return "The attention layer" if count == 1 else f"All {count} attention layers"
+    return f"{count} of {counted(shape.layers, 'attention layer')}"
+
+
+def _reach(reach: Reach) -> str:
+    if not reach.window:
+        return f"the latest chunk of {counted(reach.chunk, 'token')}"
+    return f"the last {counted(reach.window, 'token')}"
 
 
 class TransformersModel(LanguageModel):
@@ -90,12 +138,12 @@ class TransformersModel(LanguageModel):
 
     @property
     def weight_bytes(self) -> Mapping[str, int]:
-        """Bytes of the weights by kind, from the tensors (see eab.models.stored_weights)."""
+        """Bytes of the weights by kind, from the tensors (see eab.models.weights)."""
         return bytes_by_kind(self._model)
 
     @property
     def weight_matrices(self) -> Mapping[str, nn.Module]:
-        """The modules that hold the weight matrices (see eab.models.weight_matrices)."""
+        """The modules that hold the weight matrices (see eab.models.weights)."""
         return matrix_modules(self._model)
 
     def encode(

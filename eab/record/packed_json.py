@@ -19,7 +19,7 @@ import numpy as np
 from eab.errors import RecordError
 from eab.events import Candidate, Event, LimitActed, Predicted, TokensAppended
 from eab.formatting import quoted
-from eab.record.event_json import from_json, to_json
+from eab.record.typed_json import from_json, to_json
 
 _MILLION: Final = 1_000_000
 _SMALL: Final = [millionths / _MILLION for millionths in range(20_000)]

@@ -5,7 +5,7 @@ from typing import Any, Final
 from eab.errors import RecordError
 from eab.events import Event
 from eab.formatting import quoted
-from eab.record.event_json import from_json
+from eab.record.typed_json import from_json
 
 VERSION: Final = 2
 

@@ -3,8 +3,18 @@
 A server returns the K most likely tokens and their ln p. With `0 < top_k <= K`, the processed
 distribution consists of just these tokens. So entropies, draws, weights and bounds are exactly
 those of the same settings on this machine, up to the rounding of the server's numbers.
+
+Checks, when connecting, that a server can do what the engine needs.
+
+Finds a model by name, on this machine or on a server: `llama.cpp:NAME` and `vllm:NAME`.
+
+NAME is one that `eab.models.loading` accepts, because the tokenizer and the configuration are read
+on this machine: `embedded`, a folder, or a Hub id. For vLLM it is also the model's name there.
 """
 
+import os
+import re
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from heapq import nlargest
@@ -22,17 +32,97 @@ from eab.caches.shape import KVShape
 from eab.config import PENALTIES, SETTINGS, BranchingConfig
 from eab.errors import ConfigError, ModelError, ServerError
 from eab.events import ModelCard
-from eab.events.chat import Prompt
-from eab.events.thinking import markers_in
+from eab.events.chat import Prompt, markers_in
+from eab.formatting import quoted
+from eab.models import loading
 from eab.models.base import LanguageModel
-from eab.models.families import refuse_uneven_layers
+from eab.models.configuration import refuse_uneven_layers
+from eab.models.ollama import PREFIX as OLLAMA
 from eab.models.prompts import PromptEncoder
+from eab.models.sources import EMBEDDED
 from eab.models.stopping import stop_if_requested
 from eab.models.token_bytes import TokenTexts
 from eab.models.transformers_model import stop_ids_of
-from eab.remote.checks import PROBE, check_numbers, check_tokenizer, granted_tops
-from eab.remote.connection import Connection
-from eab.remote.dialect import Continuation, Dialect, bad_answer
+from eab.remote.connection import DIALECTS, SECONDS, Connection, configured_address
+from eab.remote.dialects import Continuation, Dialect, LlamaCpp, ServerModel, Vllm, bad_answer
+from eab.weight_formats import AS_LOADED, AUTO
+
+TOPS: Final = (100, 20)  # most likely tokens to request: from a server of your own; vLLM's default
+PROBE: Final = "A cat, 12 dogs\nand the sea: it's  blue."
+MAX_DIFFERENCE: Final = 0.1  # nats, between two answers to the same text; servers may round
+
+
+def harmless_token(tokenizer: PreTrainedTokenizerBase) -> int:
+    """A token that is a single letter; ModelError if there is none."""
+    texts = TokenTexts(tokenizer)
+    for letter in string.ascii_letters:
+        token = tokenizer.convert_tokens_to_ids(letter)
+        if isinstance(token, int) and texts[token] == letter:
+            return token
+    raise ModelError("the tokenizer has no token for a single letter; choose another model")
+
+
+def check_tokenizer(
+    server: Dialect, served: ServerModel, tokenizer: PreTrainedTokenizerBase, vocab_size: int
+) -> None:
+    """Check that the server's token ids mean the same as here; else ModelError."""
+    if served.vocab_size not in (None, vocab_size):
+        raise ModelError(
+            f"the server's model has {served.vocab_size} tokens, but the model named here has "
+            f"{vocab_size}; name the model that the server runs"
+        )
+    if server.tokenize(PROBE) != list(tokenizer.encode(PROBE)):
+        raise ModelError(
+            "the server's tokenizer differs from the one of the model named here; name the model "
+            "that the server runs"
+        )
+
+
+def granted_tops(server: Dialect, probe: list[int], vocab_size: int) -> int:
+    """How many of the most likely tokens the server returns; ModelError if too few."""
+    refusal = ServerError()
+    for top in TOPS:
+        top = min(top, vocab_size)
+        try:
+            _continue(server, [probe], top)
+            return top
+        except ServerError as error:
+            refusal = error
+    raise ModelError(
+        f"the server does not return the {TOPS[-1]} most likely tokens for a prompt of token "
+        f"ids, which exact runs require: {refusal}"
+    )
+
+
+def check_numbers(server: Dialect, probe: list[int], top: int, vocab_size: int) -> None:
+    """Check that texts are answered in order, with the model's own ln p; else ModelError."""
+    texts = [probe, probe[:-1]]
+    both = _continue(server, texts, top)
+    alone = [_continue(server, [text], top, temperature=0.5)[0] for text in texts]
+    if any(max(continuation.tops[0]) >= vocab_size for continuation in both):
+        raise ModelError(
+            f"the server returns tokens beyond the {vocab_size} of the model named here"
+        )
+    for together, other in zip(both, alone, strict=True):
+        if _difference(together, other) > MAX_DIFFERENCE:
+            raise ModelError(
+                "the server's log-probabilities depend on the temperature, or on the other texts "
+                "of the request; start it with raw log-probabilities (vLLM: --logprobs-mode "
+                "raw_logprobs)"
+            )
+
+
+def _continue(
+    server: Dialect, texts: list[list[int]], top: int, temperature: float = 0.0
+) -> list[Continuation]:
+    return server.continue_texts(texts, top, 1, temperature)
+
+
+def _difference(continuation: Continuation, other: Continuation) -> float:
+    ours, theirs = continuation.tops[0], other.tops[0]
+    likeliest = sorted(ours, key=lambda token: -ours[token])[:2]
+    return max(abs(ours[token] - theirs.get(token, -1e9)) for token in likeliest)
+
 
 _SERVERS_OWN: Final = ("cache", "attention")  # settings that a server decides itself
 
@@ -228,3 +318,59 @@ def _predictions(question: ServerQuestion) -> list[Mapping[int, float]]:
 def _most_likely(top: Mapping[int, float], count: int) -> Mapping[int, float]:
     """The `count` most likely tokens; another run in the same request may have asked for more."""
     return top if len(top) <= count else dict(nlargest(count, top.items(), key=itemgetter(1)))
+
+
+_PREFIX: Final = re.compile(r"([A-Za-z][\w.+-]+):(.*)", re.DOTALL)  # one letter: a Windows drive
+
+
+def load_model(
+    name: str = EMBEDDED,
+    device: str = AUTO,
+    dtype: str = AUTO,
+    weights: str = AS_LOADED,
+    layout: str = AUTO,
+) -> LanguageModel:
+    """Load a model and its tokenizer, or connect to the server that runs it.
+
+    Args:
+        name: As in `eab.models.loading.load_model`, or with `llama.cpp:` or `vllm:` before it.
+        device, dtype, weights, layout: As there; a server decides them itself.
+
+    Raises:
+        ModelError: Says what is missing.
+    """
+    is_local = os.path.exists(os.path.expanduser(name)) or name.startswith(OLLAMA)
+    match = None if is_local else _PREFIX.fullmatch(name)
+    if match is None:
+        return loading.load_model(name, device, dtype, weights, layout)
+    if match[1] not in DIALECTS:
+        raise ModelError(
+            f"there is no kind of server {quoted(match[1])}. Give llama.cpp: or vllm: and the "
+            "name of a model. The server must accept prompts as token ids and return the "
+            "log-probabilities of the most likely tokens. EAB_REMOTE sets its address"
+        )
+    if (device, dtype, weights, layout) != (AUTO, AUTO, AS_LOADED, AUTO):
+        raise ModelError(
+            f"{quoted(name)} runs on a server, which has its own device and number formats; "
+            "leave out device, dtype, weights and layout"
+        )
+    return connect(match[1], match[2])
+
+
+def connect(dialect: str, name: str, seconds: float = SECONDS) -> RemoteModel:
+    """Connect to the server that the operator has set, and check what it can do. ModelError if
+    something is missing.
+    """
+    address = configured_address()
+    tokenizer, config, generation = loading.load_tokenizer(name)
+    connection = Connection(address, seconds)
+    server: Dialect = (
+        Vllm(connection, name)
+        if dialect == Vllm.name
+        else LlamaCpp(connection, harmless_token(tokenizer))
+    )
+    try:
+        return RemoteModel(server, connection, name, tokenizer, config, generation)
+    except BaseException:
+        connection.close()
+        raise

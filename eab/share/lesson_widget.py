@@ -15,15 +15,13 @@ from eab.board.messages import Feed
 from eab.events import Event
 from eab.figures.what_if import marks
 from eab.formatting import as_sentence
-from eab.lessons.guiding import guide
-from eab.lessons.lesson import ExerciseSection, Lesson, QuestionSection, Script
+from eab.lessons.lesson import ExerciseSection, Lesson, QuestionSection, Script, guide
 from eab.lessons.lesson_files import numbers_in, with_numbers
 from eab.lessons.measures import parse, written
 from eab.lessons.pictures import PICTURES, point_at
 from eab.lessons.sources import bundled_sources
 from eab.run import fold
-from eab.share.widget import BoardWidget
-from eab.share.with_still import WithStill
+from eab.share.widget import BoardWidget, WithStill
 
 NOT_YET: Final = "Guess first to see the chart."
 IN_THE_APP: Final = "*The Learn page of the app has the sliders and checks the result.*"
@@ -127,7 +125,7 @@ class LessonWidget(WithStill, widgets.VBox):  # type: ignore[misc]  # it has no 
         script = self.lesson.script_at(self.stage)
         if not script.picture:
             return self._led_board(script)
-        from eab.figures.drawing import go  # takes half a second
+        from eab.figures.charts import go  # takes half a second
 
         sentence, figure = PICTURES[script.picture].draw(self._sources)
         point_at(figure, script.highlight)

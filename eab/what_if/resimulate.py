@@ -24,8 +24,7 @@ from eab.branching.policies import make_policy
 from eab.branching.policy import Child, Leaf, Member
 from eab.branching.presets import START
 from eab.caches.base import ForwardBatch
-from eab.caches.layers import LayerAttention, RowShape
-from eab.caches.shape import KVShape, OwnMemory
+from eab.caches.shape import KVShape, LayerAttention, OwnMemory, RowShape
 from eab.config import AllocationStep, BranchingConfig
 from eab.engine.build import new_cache
 from eab.engine.generation import Generation

@@ -11,10 +11,9 @@ from saying_model import flat_run
 from eab.analysis import answer_parts
 from eab.analysis.answer_parts import check_part, reader
 from eab.analysis.answers import NO_ANSWER, entropy, group_answers
-from eab.analysis.fork_attribution import attribute_to_forks
-from eab.analysis.uncertainty import semantic_entropy_of_runs, uncertainty
+from eab.analysis.uncertainty import attribute_to_forks, semantic_entropy_of_runs, uncertainty
 from eab.errors import ConfigError
-from eab.events.thinking import end_of_thinking, markers_in
+from eab.events.chat import end_of_thinking, markers_in
 from eab.run import RunState
 
 

@@ -16,10 +16,9 @@ from policies import FORKING
 from saying_model import exact_answers, flat_run, saying_model
 from table_model import TableModel, random_table
 
-from eab.analysis.answer_parts import check_part, reader
+from eab.analysis.answer_parts import check_part, first_sentence, reader
 from eab.analysis.answers import Answers, entropy, group_answers
 from eab.analysis.same_answer import RULES, grouped, normalised
-from eab.analysis.sentences import first_sentence
 from eab.config import BranchingConfig
 from eab.events import Event, PathFinished, RunStarted
 from eab.run import RunState, fold, largest_first

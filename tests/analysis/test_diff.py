@@ -20,8 +20,8 @@ from eab.analysis.merged_runs import (
     same_prompt,
     texts_of,
 )
-from eab.board.layout import tidy
-from eab.board.merged_messages import diff_message
+from eab.board.messages import diff_message
+from eab.board.still import tidy
 from eab.config import BranchingConfig
 from eab.events import Forked, RunStarted
 from eab.figures.run_comparison import (

@@ -9,8 +9,8 @@ from invented_runs import CARD, appended, invented_run, predicted
 from saying_model import flat_run
 
 from eab.analysis.answers import entropy, group_answers
-from eab.analysis.fork_attribution import attribute_to_forks
 from eab.analysis.same_answer import RULES
+from eab.analysis.uncertainty import attribute_to_forks
 from eab.config import BranchingConfig
 from eab.events import Event, Forked, PathFinished, RunStarted
 from eab.run import RunState, fold

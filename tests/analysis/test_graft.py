@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_runs import run_of
 
-from eab.analysis.graft import graft, is_new
-from eab.board.merged_messages import graft_message
+from eab.analysis.merged_runs import graft, is_new
+from eab.board.messages import graft_message
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request

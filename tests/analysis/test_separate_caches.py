@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from invented_runs import CARD
 from tiny_models import tiny, word_tokenizer
 
-from eab.analysis.separate_caches import (
+from eab.analysis.kv_allocation import (
     bytes_of_texts,
     path_lengths,
     separate_bytes,

@@ -305,7 +305,7 @@ def test_the_package_lists_its_names_when_one_is_wrong():
 WITHOUT_TORCH = [
     "import eab",
     "import eab.run, eab.events, eab.record, eab.config, eab.token_text, eab.errors",
-    "import eab.models.installed, eab.models.packaged, eab.models.sources, eab.models.ollama",
+    "import eab.models.sources, eab.models.packaged, eab.models.sources, eab.models.ollama",
     "from eab import BranchingConfig, EabError, load, save, save_html, Run, Sample, Settings",
     "Run.load('assets/runs/coin.eab').to_html()",
     "from eab.lessons import bundled_runs; from eab.what_if.trace import Trace",

@@ -9,21 +9,22 @@ import pytest
 from made_runs import bundled_run
 
 from app.widgets.request_editor import requests
-from eab.analysis.kv_demand import demand_of
+from eab.analysis.kv_allocation import demand_of
 from eab.errors import ConfigError
 from eab.formatting import times
+from eab.labs.batching.measure import CLASS, PRESETS
 from eab.labs.batching.results import MAX_REPEATS, WAYS, ServingRequest
-from eab.labs.batching.workloads import CLASS, PRESETS
 from eab.labs.bmc.pictures import EXPERIMENT_FIGURES
 from eab.labs.bmc.results import (
     EXPERIMENTS,
     Experiment,
     ExperimentReport,
     RTimed,
+    allocations_table,
     overheads,
+    points_table,
     predicted_r,
 )
-from eab.labs.bmc.tables import allocations_table, points_table
 from eab.labs.variants import cache_pictures as caches
 from eab.labs.variants.costs import step_words
 from eab.labs.variants.draft_pictures import draft_length_results

@@ -9,18 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from invented_runs import invented_run
 
-from eab.board.layout import (
+from eab.board.still import (
     BOX_HEIGHT,
     GAP,
+    HEIGHT,
     LONGEST,
     ROW,
     STUB_HEIGHT,
+    WIDTH,
     pieces,
     shorten,
     text_width,
+    thumbnail,
     tidy,
 )
-from eab.board.thumbnail import HEIGHT, WIDTH, thumbnail
 from eab.lessons import bundled_runs
 from eab.run import Path, RunState, Token, fold
 from eab.token_text import from_bytes

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from invented_runs import CARD, WORDS, appended, invented_run, predicted, with_each
 from made_runs import bundled, bundled_run
 
-from eab.analysis.separate_caches import separate_bytes
+from eab.analysis.kv_allocation import separate_bytes
 from eab.board.messages import SHARES, Feed, board_message
 from eab.config import BranchingConfig
 from eab.events import EntropyBounds, Event, KvMeasured, Predicted, RunStarted, StepTimed

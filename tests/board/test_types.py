@@ -9,8 +9,7 @@ from invented_runs import invented_run, with_each
 from app.server.links import Link
 from app.widgets.board import Offers
 from eab.board.guide import Guide
-from eab.board.merged_messages import diff_message
-from eab.board.messages import Feed
+from eab.board.messages import Feed, diff_message
 from eab.config import AUTO
 from eab.events import EntropyBounds, Event, Predicted
 from eab.figures.what_if import marks

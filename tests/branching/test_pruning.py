@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eab.branching.pruning import fearnhead_clifford
+from eab.branching.fair import fearnhead_clifford
 
 LAST = 1 - 2.0**-53  # the largest possible draw
 UNIFORMS = st.one_of(st.sampled_from([0.0, 2.0**-53, 0.5, LAST]), st.floats(0, LAST))

@@ -12,7 +12,7 @@ from made_runs import bundled_run
 from playwright.sync_api import Locator, Page, expect
 from reachable import unreachable
 
-from eab.lessons.bundled import lessons
+from eab.lessons.lesson_files import lessons
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 TOKENS = lessons()[0]

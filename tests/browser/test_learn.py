@@ -9,8 +9,8 @@ from axe import KEPT, grave_findings
 from browser_steps import OpenPage, box_of
 from playwright.sync_api import Page, expect
 
-from eab.lessons.bundled import lessons
 from eab.lessons.lesson import QuestionSection, ReadingSection
+from eab.lessons.lesson_files import lessons
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 NEXT = re.compile("^Next")

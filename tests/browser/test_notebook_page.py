@@ -15,7 +15,7 @@ from places import ROOT
 from playwright.sync_api import Browser, Locator, Page, expect
 from waiting import wait_until
 
-from eab.share.with_still import WIDGET
+from eab.share.widget import WIDGET
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PATIENCE = 120_000  # ms, for a kernel that imports torch on a busy machine

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from write_gguf import write_embedded
 
-from eab.remote import operator
+from eab.remote import connection
 from scripts.llama_server import llama_server
 from scripts.servers import serving_explorer
 
@@ -21,7 +21,7 @@ def explorer(tmp_path: Path) -> Iterator[str]:
     """The address of an explorer whose operator has configured a llama.cpp server."""
     write_embedded(tmp_path / "embedded.gguf")
     with llama_server(tmp_path / "embedded.gguf", "the-key") as (url, _):
-        environment = os.environ | {operator.ADDRESS: url, operator.KEY: "the-key"}
+        environment = os.environ | {connection.ADDRESS: url, connection.KEY: "the-key"}
         with serving_explorer(env=environment) as (address, _):
             yield address
 

@@ -28,13 +28,10 @@ from torch import Tensor
 from eab import compiled
 from eab.caches import growth, rows_read
 from eab.caches.base import KVCache
-from eab.caches.concat_cow import ConcatCowCache
-from eab.caches.deep_copy import DeepCopyCache
+from eab.caches.baselines import ConcatCowCache, DeepCopyCache, Recompute
 from eab.caches.factory import make_cache
-from eab.caches.layers import EVERYTHING, LayerAttention, Reach
 from eab.caches.paged import PagedCache
-from eab.caches.recompute import Recompute
-from eab.caches.shape import KVShape
+from eab.caches.shape import EVERYTHING, KVShape, LayerAttention, Reach
 from eab.caches.tree import TreeCache
 from eab.config import CacheName
 from eab.errors import MemoryLimitError

@@ -6,10 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.caches.layers import ORDINARY, LayerAttention, Reach
-from eab.caches.plain_rows import GatheredRows, MaskedRows
-from eab.caches.rows_read import plan_readings, seen_by_kind
-from eab.caches.shape import KVShape
+from eab.caches.rows_read import GatheredRows, MaskedRows, plan_readings, seen_by_kind
+from eab.caches.shape import ORDINARY, KVShape, LayerAttention, Reach
 
 CPU = torch.device("cpu")
 

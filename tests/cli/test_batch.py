@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from eab import record
 from eab.branching.presets import starting_config
-from eab.cli.batch_lines import read_lines
+from eab.cli.batch import read_lines
 from eab.config import BranchingConfig
 from eab.engine import scheduler
 from eab.engine.forward_pass import Part
@@ -285,7 +285,7 @@ def test_an_interrupted_batch_loses_only_the_runs_in_flight(
     lines = [{"prompt": "Once upon a time", "max_new_tokens": 4 + 8 * n} for n in range(4)]
     prompts, folder = write(tmp_path / "a.jsonl", lines), tmp_path / "runs"
     arguments = [prompts, "--out", str(folder), "--policy", "greedy", "--unit", "nats"]
-    out = signalled(ending, "eab.cli.batch_folder.BatchFolder.save", "batch", *arguments)
+    out = signalled(ending, "eab.cli.batch.BatchFolder.save", "batch", *arguments)
     left = [f"0000{number}.part.eab" for number in (2, 3, 4)]
     assert sorted(file.name for file in folder.glob("*.eab*")) == ["00001.eab", *left]
     assert fold(record.load(folder / left[0])).steps

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from eab import record
-from eab.cli.batch_folder import TABLE, BatchFolder
-from eab.cli.batch_lines import BatchLine
+from eab.cli.batch import TABLE, BatchFolder, BatchLine
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.record.growing_file import GrowingFile

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from command_line import eab_here
 
-from eab.caches.concat_cow import ConcatCowCache
+from eab.caches.baselines import ConcatCowCache
 from eab.labs.variants.results import CACHES, PROMPT_REUSED
 
 PROMPT = "I tossed a coin and it landed on"

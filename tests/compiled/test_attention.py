@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from processor import needs_compiled
 from torch import Tensor
 
-from eab.caches.layers import ORDINARY, LayerAttention
-from eab.caches.listed_rows import ListedRows
-from eab.caches.shape import KVShape
+from eab.caches.rows_read import ListedRows
+from eab.caches.shape import ORDINARY, KVShape, LayerAttention
 
 SIZES = (16, 32, 64, 128, 256)
 CPU = torch.device("cpu")

@@ -16,7 +16,7 @@ from eab import compiled
 from eab.errors import ModelError
 from eab.models.quantized import onednn
 from eab.models.quantized.int8 import Int8Linear, products
-from eab.models.weight_layouts import TiledLinear, apply_layout
+from eab.models.weights import TiledLinear, apply_layout
 
 
 def integers(*shape: int, seed: int) -> Tensor:

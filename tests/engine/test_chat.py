@@ -9,8 +9,7 @@ from command_line import eab_here
 from tiny_models import chat_pair
 
 from eab import EntropyAdaptiveBranching, Message, Request, record
-from eab.cli.batch_folder import BatchFolder
-from eab.cli.batch_lines import read_lines
+from eab.cli.batch import BatchFolder, read_lines
 from eab.config import BranchingConfig
 from eab.engine.continuing import continue_from
 from eab.engine.loop import event_stream

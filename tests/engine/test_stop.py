@@ -18,8 +18,8 @@ from table_model import TableModel, random_table
 
 from eab import token_text
 from eab.analysis.answers import group_answers
-from eab.board.layout import pieces
 from eab.board.messages import board_message
+from eab.board.still import pieces
 from eab.cli import terminal
 from eab.config import BranchingConfig, CacheName, DrafterName
 from eab.events import PathFinished

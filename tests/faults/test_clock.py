@@ -15,9 +15,8 @@ from waiting import ended, wait_until
 
 from app.server.classroom import Classroom
 from app.server.model_cache import ModelCache
-from app.server.named_store import MAX_DELETED, NamedStore
 from app.server.rules import Rules
-from app.server.store import RUNS, RunStore
+from app.server.store import MAX_DELETED, RUNS, NamedStore, RunStore
 from app.server.worker import Worker
 from eab.config import BranchingConfig
 from eab.engine.job import run_job
@@ -43,7 +42,7 @@ class Jumping(datetime):
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
     """A store on a machine whose clock goes back by a day at each reading."""
     monkeypatch.setattr(Jumping, "days", iter(range(1000, 0, -1)), raising=False)
-    monkeypatch.setattr("app.server.named_store.datetime", Jumping)
+    monkeypatch.setattr("app.server.store.datetime", Jumping)
     return NamedStore(tmp_path / "runs.sqlite", RUNS)
 
 
@@ -93,7 +92,7 @@ def test_only_modules_that_keep_files_use_the_time_of_day() -> None:
     assert len(sources) > 200
     asking = {file.relative_to(ROOT).as_posix() for file in sources if asks_for_the_time(file)}
     assert asking == {
-        "app/server/named_store.py",
+        "app/server/store.py",
         "eab/models/packaged.py",  # for the age of files that a killed download left
     }
 

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 from eab.lessons import bundled_runs
-from eab.record.event_json import to_json
+from eab.record.typed_json import to_json
 
 # Each visitor's tab reads in its own thread, and a server that has just started knows no type yet.
 SCRIPT = """
 import json, sys, threading
-from eab.record.event_json import from_json
+from eab.record.typed_json import from_json
 
 sys.setswitchinterval(1e-6)
 events, errors, start = json.load(open(sys.argv[1])), [], threading.Barrier(8)

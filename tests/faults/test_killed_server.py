@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 from waiting import wait_until
 
-from app.server.named_store import NamedStore
-from app.server.store import RUNS, RunStore
-from app.server.unfinished import Unfinished
-from app.server.unfinished_kinds import RUN
+from app.server.store import RUNS, NamedStore, RunStore
+from app.server.unfinished import RUN, Unfinished
 from eab.run import fold
 
 pytestmark = [
@@ -25,9 +23,9 @@ from pathlib import Path
 from app.server import unfinished
 from eab.engine.job import run_job
 from app.server.model_cache import ModelCache
-from app.server.named_store import NamedStore
+from app.server.store import NamedStore
 from app.server.store import RUNS
-from app.server.unfinished_kinds import RUN
+from app.server.unfinished import RUN
 from app.server.worker import Worker
 from eab.config import BranchingConfig
 

@@ -1,7 +1,7 @@
 """The picture of a prefix cache: the text on segments, and the sentence if it is off or empty."""
 
 from eab.analysis.prefixes import PrefixesNow, SegmentNow
-from eab.figures.prefix_tree import prefix_figure, prefix_sentence
+from eab.figures.kv_allocation import prefix_figure, prefix_sentence
 
 LONG = "Once upon a time, there was a little girl named Lily who loved to play in the garden"
 

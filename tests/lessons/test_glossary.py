@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.lessons.bundled import lessons
 from eab.lessons.glossary import linked, terms
+from eab.lessons.lesson_files import lessons
 
 LINK = re.compile(r"\[([^\]]*)\]\(#term-[a-z0-9-]+\)")
 

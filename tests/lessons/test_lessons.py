@@ -11,13 +11,10 @@ from lesson_sources import example_events, example_sources
 from places import ROOT
 
 from eab.lessons import bundled_runs
-from eab.lessons.bundled import lessons
-from eab.lessons.calculators import CALCULATORS
-from eab.lessons.guiding import guide
-from eab.lessons.lesson import Goal, Lesson, QuestionSection, ReadingSection
-from eab.lessons.lesson_files import numbers_in, sources_of
+from eab.lessons.lesson import Goal, Lesson, QuestionSection, ReadingSection, guide
+from eab.lessons.lesson_files import lessons, numbers_in, sources_of
 from eab.lessons.measures import MEASURES, LessonQuantity, parse
-from eab.lessons.pictures import PICTURES, point_at
+from eab.lessons.pictures import CALCULATORS, PICTURES, point_at
 from eab.run import RunState, fold
 from eab.what_if.resimulate import resimulate
 

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator
 
-from eab.lessons.bundled import lessons
 from eab.lessons.glossary import terms
 from eab.lessons.lesson import ExerciseSection, QuestionSection, ReadingSection
+from eab.lessons.lesson_files import lessons
 
 NO_WORDS = re.compile(r"\{\{.*?\}\}|`[^`]*`", re.DOTALL)  # numbers of the run, and code
 # Of two meanings: a weight of the model, a value on a scale. Explained in other words: the rest.

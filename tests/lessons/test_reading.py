@@ -11,7 +11,6 @@ from lesson_sources import SMALL
 from places import ROOT
 
 from eab.errors import MAX_MESSAGE, LessonError
-from eab.lessons.bundled import FOLDER, ORDER, lessons
 from eab.lessons.lesson import (
     ExerciseSection,
     Goal,
@@ -20,7 +19,7 @@ from eab.lessons.lesson import (
     Script,
     StepSection,
 )
-from eab.lessons.lesson_files import MAX_BYTES, loads, with_numbers
+from eab.lessons.lesson_files import FOLDER, MAX_BYTES, ORDER, lessons, loads, with_numbers
 from eab.lessons.measures import LessonQuantity
 
 

@@ -9,7 +9,7 @@ import torch
 from tiny_models import tiny
 from transformers import AutoModelForCausalLM, XLMConfig
 
-from eab.caches.layers import RowShape
+from eab.caches.shape import RowShape
 from eab.errors import ModelError
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import wrap_model

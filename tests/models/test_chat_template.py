@@ -6,8 +6,8 @@ import time
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from eab.models import chat_template
-from eab.models.chat_template import TemplateTooLarge, render
+from eab.models import prompts
+from eab.models.prompts import TemplateTooLarge, render
 
 USER = [{"role": "user", "content": "w5"}]
 CHATML = (
@@ -78,7 +78,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize(("template", "why"), HOSTILE.items(), ids=lambda text: text[:40])
 def test_a_hostile_template_ends_quickly(tokenizer, monkeypatch, template, why) -> None:
-    monkeypatch.setattr(chat_template, "MOST_SECONDS", 1.0)
+    monkeypatch.setattr(prompts, "MOST_SECONDS", 1.0)
     tokenizer.chat_template = template
     start = time.thread_time()
     with pytest.raises(TemplateTooLarge, match=why):

@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from eab.caches.attention import MASK_ALIGNMENT
+from eab.caches.kv_pool import MAX_BUFFERS
 from eab.caches.shape import KVShape
-from eab.caches.static_buffers import MAX_BUFFERS
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
@@ -33,7 +33,7 @@ from eab.engine.scheduler import Scheduler
 from eab.events import RowsAllocated
 from eab.models.cuda_graphs import MAX_FAILURES, Capture, CudaGraphRunner, Replay, _reset_graphs
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.stored_weights import store_weights
+from eab.models.weights import store_weights
 from eab.run import fold
 from eab.weight_formats import AS_LOADED, PLAIN
 

@@ -10,9 +10,9 @@ from hostile_gguf import tiny_file
 from model_keepers import WEIGHTS, add_manifest, add_to_hub_cache, add_to_ollama
 
 from eab.errors import ModelError
-from eab.models import installed, ollama
-from eab.models.installed import InstalledModel, installed_models
+from eab.models import ollama, sources
 from eab.models.loading import load_model
+from eab.models.sources import InstalledModel, installed_models
 
 USUAL = "registry.ollama.ai/library"
 
@@ -28,8 +28,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("HF_HUB_CACHE", tmp_path / "hub"),  # for processes that tests start; for this one:
     ):
         monkeypatch.setenv(name, str(folder))
-    scan = installed.scan_cache_dir
-    monkeypatch.setattr(installed, "scan_cache_dir", lambda: scan(tmp_path / "hub"))
+    scan = sources.scan_cache_dir
+    monkeypatch.setattr(sources, "scan_cache_dir", lambda: scan(tmp_path / "hub"))
     return tmp_path
 
 

@@ -11,11 +11,11 @@ from transformers.masking_utils import (
     sliding_window_causal_mask_function,
 )
 
-from eab.caches.layers import EVERYTHING, Reach
+from eab.caches.shape import EVERYTHING, Reach
 from eab.errors import ModelError
+from eab.models.attention_calls import MaskRule, cache_mask, noting_masks
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import wrap_model
-from eab.models.masks import MaskRule, cache_mask, noting_masks
 
 NO_PADDING = torch.zeros(1, dtype=torch.int64)
 FULL = causal_mask_function

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from eab.caches.layers import LayerAttention, Reach, RowShape
-from eab.caches.shape import KVShape
-from eab.models.memory_words import reach_words, rows_words
+from eab.caches.shape import KVShape, LayerAttention, Reach, RowShape
+from eab.models.transformers_model import reach_words, rows_words
 
 PLAIN, WINDOW = LayerAttention(), LayerAttention(Reach(window=6))
 CHUNK, BORROWS = LayerAttention(Reach(chunk=8)), LayerAttention(source=0)

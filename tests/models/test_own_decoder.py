@@ -14,12 +14,12 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3MLP
 
 from eab import compiled
 from eab.caches.tree import TreeCache
-from eab.models import weight_layouts
+from eab.models import weights as weight_layouts
 from eab.models.decoder import Decoder
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.products import CompiledProduct, MergedProduct
 from eab.models.quantized import aten, int4, int8, onednn
-from eab.models.stored_weights import store_weights
+from eab.models.weights import store_weights
 
 WIDE = {
     "hidden_size": 128,

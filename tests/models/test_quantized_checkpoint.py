@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from eab.errors import ModelError
 from eab.models.loading import load_model
-from eab.models.quantized_checkpoint import refuse_dependent_rows
+from eab.models.weights import refuse_dependent_rows
 
 NF4 = BitsAndBytesConfig(
     load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32

@@ -11,10 +11,16 @@ from transformers.pytorch_utils import Conv1D
 
 from eab import compiled
 from eab.errors import ModelError
-from eab.models import weight_layouts
+from eab.models import weights
 from eab.models.loading import load_model
-from eab.models.weight_layouts import LAYOUTS, PrepackedLinear, apply_layout, best_layout
-from eab.models.weight_matrices import matrix_modules, matrix_of
+from eab.models.weights import (
+    LAYOUTS,
+    PrepackedLinear,
+    apply_layout,
+    best_layout,
+    matrix_modules,
+    matrix_of,
+)
 
 WORKING = [name for name in LAYOUTS if name != "tiled" or compiled.can_compile()]
 
@@ -25,7 +31,7 @@ WORKING = [name for name in LAYOUTS if name != "tiled" or compiled.can_compile()
 )
 def test_the_layout_is_the_best_that_works_here(compiles, prepacks, expected, monkeypatch):
     monkeypatch.setattr(compiled, "can_compile", lambda: compiles)
-    monkeypatch.setattr(weight_layouts, "_can_prepack", lambda: prepacks)
+    monkeypatch.setattr(weights, "_can_prepack", lambda: prepacks)
     large, small = nn.Linear(1000, 1000), nn.Linear(1000, 999)
     assert best_layout(nn.Sequential(large)) == expected
     assert best_layout(nn.Sequential(small)) == "plain"
@@ -68,7 +74,7 @@ def test_output_weights_shared_with_the_embedding_are_not_held_twice_where_memor
 ):
     for free, kept in ((10**12, False), (1000, True)):
         model = Tied()
-        monkeypatch.setattr(weight_layouts, "free_memory", lambda free=free: free)
+        monkeypatch.setattr(weights, "free_memory", lambda free=free: free)
         apply_layout(model, "prepacked")
         assert (model.head.weight is model.embedding.weight) is kept
         assert type(model.body) is PrepackedLinear

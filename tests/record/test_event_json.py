@@ -24,8 +24,8 @@ from eab.events import (
     Speculated,
     TokensAppended,
 )
-from eab.record.event_json import from_json, to_json
 from eab.record.packed_json import Packer, Unpacker
+from eab.record.typed_json import from_json, to_json
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 st.register_type_strategy(float, NUMBERS)

@@ -29,10 +29,9 @@ from eab.figures.charts import for_print
 from eab.figures.icicle import icicle_figure
 from eab.figures.tables import samples_table, steps_table, tokens_table
 from eab.labs.variants import cache_pictures as caches
-from eab.labs.variants.costs import variants_sentence
+from eab.labs.variants.costs import costs_table, variant_steps_table, variants_sentence
 from eab.labs.variants.results import cache_variants
-from eab.labs.variants.tables import costs_table, variant_steps_table
-from eab.record import run_limits
+from eab.record import run_file
 from eab.run import RunState, fold
 from eab.share.graphml import to_graphml
 from eab.share.html_page import to_html
@@ -193,8 +192,8 @@ def test_a_token_must_follow_the_one_before_it() -> None:
 def test_a_run_that_could_not_be_opened_is_not_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = replace(run_limits.SMALL, lines=1000)
-    monkeypatch.setattr(run_limits, "SMALL", small)
+    small = replace(run_file.SMALL, lines=1000)
+    monkeypatch.setattr(run_file, "SMALL", small)
     events = [*invented_run(0, 1, 1)[:1], *([StepTimed(0, 1, 0.1, 0.1)] * 1000)]
     with pytest.raises(RecordError, match="the run has more than 1,000 lines"):
         record.save(events, tmp_path / "run.eab")
@@ -288,13 +287,13 @@ def test_no_changed_byte_causes_a_traceback(changes: list[tuple[int, int]]) -> N
 
 def test_the_limits_in_the_docs_are_those_in_the_code() -> None:
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    small, each = run_limits.SMALL, run_limits.OF_A_TOKEN
+    small, each = run_file.SMALL, run_file.OF_A_TOKEN
     rows = [
         f"{small.text_bytes // 2**20} MiB | {each.text_bytes // 2**10} KiB",
         f"{small.lines:,} | {each.lines}",
         f"{small.values:,} | {each.values}",
         f"{small.paths:,} | {each.paths}",
-        f"{run_limits.SMALL_TREE_BYTES // 2**20} MiB | {run_limits.TREE_BYTES_OF_A_TOKEN} bytes, for",
+        f"{run_file.SMALL_TREE_BYTES // 2**20} MiB | {run_file.TREE_BYTES_OF_A_TOKEN} bytes, for",
         f"{MAX_PROMPT_TOKENS:,}",
         f"{MAX_TOKEN_CHARACTERS:,}",
     ]

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 import eab
 from eab import PromptWarning
-from eab.api.given_prompt import request_of, without_prompt
+from eab.api.arguments import request_of, without_prompt
 from eab.events import Message
-from eab.events.rendered_chat import messages_of_rendered, notices
+from eab.events.chat import messages_of_rendered, notices
 
 CHAT = (Message("user", "Hi!"), Message("assistant", "Hello."), Message("user", "Who?\nYou?"))
 RENDERED = {

@@ -18,7 +18,7 @@ from eab.config import BranchingConfig
 from eab.errors import RecordError
 from eab.events import Event, ModelCard, Probed, RunStarted, StepTimed
 from eab.record import RunFile, dumps, is_truncated, load, loads, save
-from eab.record.event_json import to_json
+from eab.record.typed_json import to_json
 from eab.run import fold
 
 CONFIG = BranchingConfig(entropy_threshold=0.4, max_paths=5, max_new_tokens=5, seed=3)

@@ -22,8 +22,8 @@ from eab.cli import terminal
 from eab.errors import EabError
 from eab.figures.icicle import icicle_figure
 from eab.figures.tables import samples_table, steps_table, tokens_table
-from eab.record import run_limits
-from eab.record.event_json import to_json
+from eab.record import run_file
+from eab.record.typed_json import to_json
 from eab.run import RunState, fold
 from eab.share.graphml import to_graphml
 from eab.share.html_page import to_html
@@ -125,7 +125,7 @@ def peak() -> Callable[[], int]:
 @pytest.mark.parametrize("kind", FILES)
 def test_a_costly_file_is_opened_or_refused_quickly(kind: str, peak: Callable[[], int]) -> None:
     data = FILES[kind]()
-    assert len(data) <= run_limits.SMALL.text_bytes
+    assert len(data) <= run_file.SMALL.text_bytes
     opening, run = seconds(lambda: opened(data))
     assert opening < SECONDS
     if run is not None:

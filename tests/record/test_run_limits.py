@@ -7,14 +7,14 @@ from invented_runs import invented_run
 
 from eab.config import BranchingConfig
 from eab.errors import RecordError
-from eab.record import dumps, loads, run_limits
+from eab.record import dumps, loads, run_file
 from eab.run import fold
 
 
 @pytest.mark.parametrize(("paths", "tokens"), [(256, 4096), (256, 400), (64, 2000)])
 def test_the_largest_settings_have_room_within_the_limits(paths: int, tokens: int) -> None:
     """The limits are twice what a token of a run was measured to need."""
-    amounts = run_limits.Amounts("the run")
+    amounts = run_file.Amounts("the run")
     amounts.allow(BranchingConfig(max_paths=paths, max_new_tokens=tokens))
     limits, most = amounts.limits, paths * tokens
     assert limits.text_bytes >= 1000 * most
@@ -26,8 +26,8 @@ def test_the_largest_settings_have_room_within_the_limits(paths: int, tokens: in
 def test_a_run_beyond_the_limits_of_small_runs_is_saved_and_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    small = run_limits.Limits(200_000, 1000, 10_000, 50)
-    monkeypatch.setattr(run_limits, "SMALL", small)
+    small = run_file.Limits(200_000, 1000, 10_000, 50)
+    monkeypatch.setattr(run_file, "SMALL", small)
     events = invented_run(3, 60, 60)
     data = dumps(events)
     text = gzip.decompress(data).decode()
@@ -45,5 +45,5 @@ def test_a_long_run_with_many_finished_texts_is_saved_and_read() -> None:
     events = invented_run(5, 300, 64, [" " + letter * 40 for letter in "abcdef"])
     run = fold(events)
     text = sum(len(run.text(leaf.id)) for leaf in run.leaves())
-    assert text > max(run_limits.SMALL_TREE_BYTES, 64 * 64 * 300)
+    assert text > max(run_file.SMALL_TREE_BYTES, 64 * 64 * 300)
     assert loads(dumps(events)) == events

@@ -29,7 +29,7 @@ from eab.events import (
     TokensAppended,
 )
 from eab.lessons import bundled_runs
-from eab.record.event_json import to_json
+from eab.record.typed_json import to_json
 
 STARTED = invented_run(0, 1, 1)[0]
 

@@ -12,9 +12,8 @@ from fake_server import FakeServer
 from write_gguf import write_embedded
 
 from eab.models.huggingface import HuggingFaceModel
-from eab.remote import operator
-from eab.remote.loading import connect
-from eab.remote.model import RemoteModel
+from eab.remote import connection
+from eab.remote.model import RemoteModel, connect
 from scripts.llama_server import llama_server
 
 KEY = "a-secret-that-must-not-leak"
@@ -37,9 +36,9 @@ def llama_url(gguf_file: Path) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def llama(llama_url: str) -> Iterator[RemoteModel]:
     """The embedded model on the llama.cpp server."""
-    os.environ |= {operator.ADDRESS: llama_url, operator.KEY: KEY}
+    os.environ |= {connection.ADDRESS: llama_url, connection.KEY: KEY}
     model = connect("llama.cpp", "embedded")
-    del os.environ[operator.ADDRESS], os.environ[operator.KEY]
+    del os.environ[connection.ADDRESS], os.environ[connection.KEY]
     yield model
     model.close()
 
@@ -48,8 +47,8 @@ def llama(llama_url: str) -> Iterator[RemoteModel]:
 def fake(embedded: HuggingFaceModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
     """A server that answers as the test says; the operator's settings name it."""
     with FakeServer(embedded) as server:
-        monkeypatch.setenv(operator.ADDRESS, server.url)
-        monkeypatch.setenv(operator.KEY, KEY)
+        monkeypatch.setenv(connection.ADDRESS, server.url)
+        monkeypatch.setenv(connection.KEY, KEY)
         yield server
 
 
@@ -77,8 +76,8 @@ def vllm() -> Iterator[RemoteModel]:
     if not url:
         pytest.skip("EAB_VLLM_URL names no vLLM server")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(operator.ADDRESS, url)
-        patch.delenv(operator.KEY, raising=False)
+        patch.setenv(connection.ADDRESS, url)
+        patch.delenv(connection.KEY, raising=False)
         model = connect("vllm", "embedded")
     yield model
     model.close()

@@ -29,7 +29,7 @@ from eab.events import Pause, RunEnded
 from eab.figures.memory_captions import memory_sentence
 from eab.models.huggingface import HuggingFaceModel
 from eab.record import save
-from eab.remote import connection, operator
+from eab.remote import connection
 from eab.remote.model import RemoteModel
 from eab.run import fold
 from scripts.llama_server import llama_server
@@ -169,7 +169,7 @@ def test_a_run_is_kept_when_a_real_server_dies(
 ) -> None:
     with llama_server(gguf_file) as (url, number):
         process = psutil.Process(number)
-        monkeypatch.setenv(operator.ADDRESS, url)
+        monkeypatch.setenv(connection.ADDRESS, url)
         model = connected("llama.cpp")
         _, message = run_until_failed(model, lambda: (process.kill(), process.wait(120))[0])
     assert re.search("the server cannot be reached|connection to the server was lost", message)
@@ -178,7 +178,7 @@ def test_a_run_is_kept_when_a_real_server_dies(
 def test_the_key_goes_to_the_server_and_nowhere_else(
     fake: FakeServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    key = os.environ[operator.KEY]
+    key = os.environ[connection.KEY]
     caplog.set_level("DEBUG")
     model = connected("vllm")
     events = list(event_stream(model, Request(PROMPT, CONFIG)))
@@ -188,7 +188,7 @@ def test_the_key_goes_to_the_server_and_nowhere_else(
     save(failed, tmp_path / "failed.eab")
     assert fake.keys == {f"Bearer {key}"}
     assert "(key)" in message
-    shown = [message, repr(model.card), repr(operator.configured_address()), caplog.text]
+    shown = [message, repr(model.card), repr(connection.configured_address()), caplog.text]
     shown += [repr(vars(model)), json.dumps(fake.requests)]
     shown += [file.read_bytes().decode("latin-1") for file in tmp_path.iterdir()]
     shown += [repr(event) for event in (*events, *failed)]

@@ -13,8 +13,8 @@ from eab.branching.presets import starting_config
 from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.models.huggingface import HuggingFaceModel
-from eab.remote import operator
-from eab.remote.loading import connect, load_model
+from eab.remote import connection
+from eab.remote.model import connect, load_model
 
 
 def test_fewer_log_probabilities_are_used_or_refused(fake: FakeServer, dialect: str) -> None:
@@ -45,7 +45,7 @@ def test_log_probabilities_that_depend_on_the_temperature_are_refused(
 
 
 def test_another_tokenizer_is_refused(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eab.remote.checks.PROBE", "")
+    monkeypatch.setattr("eab.remote.model.PROBE", "")
     fake.model = _Reversed(fake.model)  # type: ignore[assignment]
     with pytest.raises(ModelError, match="tokenizer differs"):
         connected("vllm")
@@ -80,7 +80,7 @@ def test_a_model_that_the_server_does_not_run_is_refused(fake: FakeServer) -> No
     ],
 )
 def test_bad_addresses_are_explained(monkeypatch: pytest.MonkeyPatch, url: str, words: str) -> None:
-    monkeypatch.setenv(operator.ADDRESS, url)
+    monkeypatch.setenv(connection.ADDRESS, url)
     with pytest.raises(ModelError, match=words) as caught:
         load_model("vllm:embedded")
     assert "secret" not in str(caught.value)

@@ -18,7 +18,7 @@ from eab.events import Speculated, StepTimed
 from eab.figures.captions import entropy_sentence
 from eab.figures.memory_captions import memory_sentence
 from eab.models.huggingface import HuggingFaceModel
-from eab.remote.llama_cpp import LlamaCpp
+from eab.remote.dialects import LlamaCpp
 from eab.remote.model import RemoteModel
 from eab.run import fold
 

@@ -10,8 +10,8 @@ from lesson_sources import SMALL, example_events
 
 import eab
 from eab.errors import LessonError
-from eab.lessons.bundled import lessons
 from eab.lessons.lesson import Lesson, QuestionSection, ReadingSection
+from eab.lessons.lesson_files import lessons
 from eab.lessons.measures import written
 from eab.run import fold
 from eab.share.lesson_widget import IN_THE_APP, NOT_YET, LessonWidget
@@ -109,7 +109,7 @@ def test_an_unknown_lesson_is_explained_with_the_available_ones(tmp_path: Path) 
 
 def test_without_widgets_the_text_of_the_lesson_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     displayed: list[Any] = []
-    monkeypatch.setattr("eab.share.with_still.display", lambda data, **_: displayed.append(data))
+    monkeypatch.setattr("eab.share.widget.display", lambda data, **_: displayed.append(data))
     lesson = eab.show_lesson("tokens")
     lesson._ipython_display_()
     still, live = displayed

@@ -29,7 +29,7 @@ from eab.errors import NotebookError, PromptError
 from eab.formatting import counted
 from eab.models.sources import EMBEDDED_FOLDER
 from eab.run import fold
-from eab.share import with_still
+from eab.share import widget as with_still
 from eab.what_if.resimulate import resimulate
 
 NOTEBOOK = ROOT / "notebooks" / "explore.ipynb"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from eab.speculation.draft_length import AdaptiveLength, PassOutcome
+from eab.speculation.speculator import AdaptiveLength, PassOutcome
 
 
 def run_of(

@@ -14,14 +14,13 @@ from made_runs import events_of, run_of
 
 from eab import record
 from eab.branching.sampling import Predictions
-from eab.caches.ledger import check_limit
+from eab.caches.base import check_limit
 from eab.config import BranchingConfig, CacheName, DrafterName
 from eab.engine.lookahead import Lookahead
 from eab.errors import ConfigError, ModelError, RecordError
 from eab.events import Event, KvMeasured, Speculated, StepTimed
 from eab.run import RunState, fold
-from eab.speculation.drafter import DraftRequest
-from eab.speculation.ngram_lookup import NgramLookup
+from eab.speculation.drafter import DraftRequest, NgramLookup
 
 DRAFTERS = [name for name in get_args(DrafterName) if name not in ("none", "run-ahead")]
 SETTINGS = {

@@ -9,8 +9,7 @@ from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Event, Pause, RunEnded
-from eab.remote.loading import connect
-from eab.remote.model import RemoteModel
+from eab.remote.model import RemoteModel, connect
 from eab.run import fold
 
 VOCAB_SIZE = 4096  # of the embedded model that the servers run; so this token does not exist

@@ -19,9 +19,8 @@ from typing import Any, Final, NoReturn
 
 from places import ROOT
 
-from app.server import store_file
-from app.server.named_store import NamedStore
-from app.server.store import RUNS, RunStore
+from app.server import store as store_file
+from app.server.store import RUNS, NamedStore, RunStore
 from eab import record
 from eab.errors import StoreError
 

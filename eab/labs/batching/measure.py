@@ -1,4 +1,9 @@
-"""Serves the same requests in three ways, which differ only in when requests are submitted."""
+"""Serves the same requests in three ways, which differ only in when requests are submitted.
+
+The sets of requests that the Batching page offers; their lengths decide the cost of each way.
+
+The job that serves the same requests in every way.
+"""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -6,12 +11,14 @@ from typing import Final
 
 from eab.analysis.schedule import ScheduledPass, ScheduleRecorder
 from eab.engine.handle import Handle
+from eab.engine.job import Job, JobContext
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.events import Event, Progressed, RunEnded, TokensAppended
 from eab.labs.batching.results import (
     WAYS,
+    BatchingComparison,
     BatchingEvent,
     RequestEvent,
     ServingBegan,
@@ -116,3 +123,60 @@ class _Serving:
         self.kept += [RequestEvent(number, event) for event in events]
         appended = [event.tokens for event in events if isinstance(event, TokensAppended)]
         self.tokens[number] += [new.token for tokens in appended for new in tokens]
+
+
+_SHORT: Final = (
+    "The capital of France is",
+    "My pet is a",
+    "Grandma went to the market and bought some",
+    "When I grow up I want to be a",
+    "Ben has four apples. He",
+    "The capital of Italy is",
+    "What is three plus four? Three plus four is",
+    "User: What is the capital of Italy?\nAssistant:",
+)
+_STORIES: Final = (
+    "The sun was hot, so the children",
+    "It was a dark night. The old man walked through the forest and",
+    "Anna wanted to bake a cake. First she",
+    "A fox and a rabbit were friends. One day the fox",
+)
+
+
+def _asked(*pairs: tuple[str, int]) -> tuple[ServingRequest, ...]:
+    return tuple(ServingRequest(*pair) for pair in pairs)
+
+
+CLASS: Final = "A class: eight short, two long"
+PRESETS: Final = {
+    CLASS: _asked(
+        *((prompt, 16) for prompt in _SHORT[:2]),
+        (_STORIES[0], 120),
+        *((prompt, 16) for prompt in _SHORT[2:5]),
+        (_STORIES[1], 120),
+        *((prompt, 16) for prompt in _SHORT[5:]),
+    ),
+    "Mixed lengths": _asked(
+        (_SHORT[0], 16),
+        (_STORIES[0], 96),
+        (_SHORT[1], 16),
+        (_STORIES[1], 48),
+        (_STORIES[2], 24),
+        (_SHORT[2], 16),
+        (_STORIES[3], 72),
+        (_SHORT[3], 16),
+    ),
+    "All equal": _asked(*((prompt, 32) for prompt in (*_STORIES, *reversed(_STORIES)))),
+}
+
+
+def serving_job(workload: Workload, model_name: str) -> Job[BatchingComparison]:
+    """The job that serves these requests in every way."""
+
+    def begin(context: JobContext) -> Iterator[BatchingEvent]:
+        from eab.models.machine import describe_machine
+
+        return compare_ways(context.model, workload, describe_machine(context.model.card.device))
+
+    requests = tuple(Request(asked.prompt, workload.config(asked)) for asked in workload.requests)
+    return Job("serving", model_name, BatchingComparison(), begin, requests)

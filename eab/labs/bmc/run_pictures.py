@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from eab.analysis.kv_demand import Demand, StepAllocation
+from eab.analysis.kv_allocation import Demand, StepAllocation
 from eab.figures.charts import (
     BLUE,
     GREY,
@@ -13,10 +13,11 @@ from eab.figures.charts import (
     LineStyle,
     add_line,
     bar_pattern,
+    go,
     laid_out,
     log_axis,
+    make_subplots,
 )
-from eab.figures.drawing import go, make_subplots
 from eab.formatting import counted
 
 R_AXIS: Final = "r (steps per growth, log scale)"

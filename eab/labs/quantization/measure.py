@@ -2,37 +2,91 @@
 
 A generator of points, with progress between them; to stop, stop iterating. At most two copies of
 the model are in memory. Their steps alternate, so a disturbance of the machine affects both.
+
+How fast a machine reads weights and multiplies: the two limits of the roofline.
+
+The job that measures a model in every weight format.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 import torch
 from torch import Tensor
 
-from eab.caches.timing import NO_LIMIT, prefilled_tree, time_step
+from eab.caches.timing import NO_LIMIT, now, prefilled_tree, time_step
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
+from eab.engine.job import Job, JobContext
+from eab.engine.request import Request
 from eab.errors import ModelError
 from eab.events import Progressed, RunEnded
 from eab.formatting import counted
 from eab.labs.quantization import held_out
-from eab.labs.quantization.machine_speed import measure_machine
 from eab.labs.quantization.results import (
     FormatMeasured,
     FormatMissing,
+    FormatReport,
     FormatsBegan,
     FormatStep,
+    MachineMeasured,
     ReportEvent,
 )
 from eab.models.base import LanguageModel, refuse_own_memory
 from eab.models.machine import describe_machine
 from eab.models.transformers_model import TransformersModel
-from eab.timing import Measure
+from eab.timing import Measure, timed
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
+
+if TYPE_CHECKING:
+    from eab.models.transformers_model import TransformersModel
+
+
+_COLUMNS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The amounts that are read and multiplied."""
+
+    read_bytes: int  # size of a matrix; more than the caches of the processor or GPU hold
+    side: int  # side length of two square matrices
+    times: int  # repetitions per measurement; on a GPU, a single one is shorter than its launch
+
+
+SIZES: Final[dict[str, Sizes]] = {"cpu": Sizes(2**28, 1024, 1), "cuda": Sizes(2**30, 8192, 8)}
+
+
+@torch.inference_mode()
+def measure_machine(device: torch.device, dtype: torch.dtype, repeats: int) -> MachineMeasured:
+    """Time reading and multiplying alternately, after one warm-up round."""
+    sizes = SIZES.get(device.type, SIZES["cpu"])
+    rows = sizes.read_bytes // dtype.itemsize // _COLUMNS
+    wide = torch.ones(rows, _COLUMNS, dtype=dtype, device=device)
+    row = torch.ones(_COLUMNS, dtype=dtype, device=device)
+    square = torch.ones(sizes.side, sizes.side, dtype=dtype, device=device)
+
+    def read() -> None:
+        for _ in range(sizes.times):
+            wide @ row
+
+    def multiply() -> None:
+        for _ in range(sizes.times):
+            square @ square
+
+    works: Mapping[str, Measure] = {
+        "read": timed(read, lambda: now(device)),
+        "multiply": timed(multiply, lambda: now(device)),
+    }
+    rounds = [{name: work() for name, work in works.items()} for _ in range(repeats + 1)][1:]
+    return MachineMeasured(
+        tuple(sizes.times * wide.nbytes / seconds["read"] for seconds in rounds),
+        tuple(sizes.times * 2 * sizes.side**3 / seconds["multiply"] for seconds in rounds),
+    )
+
 
 ROWS: Final = (1, 4, 16, 64)  # live paths
 REPEATS: Final = 15
@@ -201,3 +255,25 @@ def _entropy_error(model: TransformersModel, texts: _Texts) -> float | None:
         for ids, bits in texts.known
     ]
     return fmean(errors) if errors else None
+
+
+def formats_job(prompt: str, model_name: str) -> Job[FormatReport]:
+    """The job that measures this model in every weight format."""
+
+    def begin(context: JobContext) -> Iterator[ReportEvent]:
+        from eab.models.loading import load_model
+
+        if context.model.kv_shape.blocks is not None:
+            raise ModelError(
+                f"the weights of {model_name} are on a server; choose a model on this machine"
+            )
+
+        def load(weights: str) -> "TransformersModel":
+            if weights == AS_LOADED:
+                return cast("TransformersModel", context.model)
+            return load_model(model_name, weights=weights)
+
+        return measure_formats(load, prompt)
+
+    next_token = Request(prompt, BranchingConfig(max_paths=1, max_new_tokens=1))
+    return Job("formats", model_name, FormatReport(), begin, requests=(next_token,))

@@ -2,12 +2,10 @@
 
 from typing import Final
 
-from eab.figures.charts import PURPLE, LineStyle, add_line, laid_out, line_style, log_axis
-from eab.figures.drawing import go
+from eab.figures.charts import PURPLE, LineStyle, add_line, go, laid_out, line_style, log_axis
 from eab.figures.timings import in_ms
 from eab.formatting import counted, human_bytes, times
-from eab.labs.quantization.results import FormatReport
-from eab.labs.quantization.roofline import RunPoint, bound, ridge
+from eab.labs.quantization.results import FormatReport, RunPoint, bound, ridge
 from eab.timing import NOTHING_YET
 from eab.weight_formats import AS_LOADED
 

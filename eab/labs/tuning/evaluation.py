@@ -25,10 +25,15 @@ from eab.labs.tuning.evaluation_report import (
     TREE,
     EntropyError,
     EvaluationReport,
+    Flags,
+    Interval,
     ScoreRow,
+    Values,
+    aurac,
+    auroc,
+    bootstrap,
 )
 from eab.labs.tuning.prompt_sets import Question
-from eab.labs.tuning.scores import Flags, Interval, Values, aurac, auroc, bootstrap
 from eab.models.base import LanguageModel
 from eab.run import RunState, fold
 

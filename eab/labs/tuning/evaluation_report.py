@@ -1,9 +1,83 @@
-"""The results of an evaluation, as a table and as a verdict on whether the tree helps."""
+"""The results of an evaluation, as a table and as a verdict on whether the tree helps.
 
+How well a score of uncertainty separates wrong from right answers, with bootstrap intervals.
+"""
+
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeAlias
 
-from eab.labs.tuning.scores import Interval
+import numpy as np
+from numpy.typing import NDArray
+
+Values: TypeAlias = NDArray[np.float64]  # (n,), one per question
+Flags: TypeAlias = NDArray[np.bool_]  # (n,)
+RESAMPLES: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A value with the 2.5% and 97.5% quantiles of its bootstrap distribution."""
+
+    value: float
+    low: float
+    high: float
+    questions: int = 0  # how many it is over: those where every score was measured
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a value: it was measured for right and for wrong answers."""
+        return not math.isnan(self.value)
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the sign of the value is certain at this confidence."""
+        return self.low > 0 or self.high < 0
+
+
+def auroc(scores: Values, wrong: Flags) -> float:
+    """The probability that a wrong answer has a higher score than a right one; ties count one half.
+
+    The area under the ROC curve: 0.5 is no better than guessing. NaN if all are right or all wrong.
+    """
+    positives = int(wrong.sum())
+    negatives = len(wrong) - positives
+    if not positives or not negatives:
+        return math.nan
+    _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = counts.cumsum() - (counts - 1) / 2  # ties get their mean rank
+    above = float(ranks[places][wrong].sum()) - positives * (positives + 1) / 2
+    return above / (positives * negatives)
+
+
+def aurac(scores: Values, wrong: Flags) -> float:
+    """The mean accuracy of the kept answers when the most uncertain answers are rejected.
+
+    The area under the rejection-accuracy curve (Farquhar et al., 2024), averaged over every number
+    of kept answers, from one to all. Ties count as their expectation over random orders.
+    """
+    _, places = np.unique(scores, return_inverse=True)
+    tied = np.bincount(places, weights=~wrong) / np.bincount(places)
+    right = tied[np.sort(places)]
+    return float((right.cumsum() / np.arange(1, len(right) + 1)).mean())
+
+
+def bootstrap(statistic: Callable[..., float], *columns: NDArray[Any], seed: int = 0) -> Interval:
+    """A statistic of columns, (n,) each, with its percentile interval (95%) over resampled
+    questions. Questions with a NaN, which was not measured, are left out; NaN statistics, too.
+    """
+    known = ~np.isnan(columns).any(axis=0)
+    columns = tuple(column[known] for column in columns)
+    count, generator = int(known.sum()), np.random.default_rng(seed)
+    value = float(statistic(*columns)) if count else math.nan
+    if math.isnan(value):
+        return Interval(math.nan, math.nan, math.nan, count)
+    resamples = (generator.integers(count, size=count) for _ in range(RESAMPLES))
+    drawn = np.array([statistic(*(column[at] for column in columns)) for at in resamples])
+    low, high = np.nanquantile(drawn, [0.025, 0.975])
+    return Interval(value, float(low), float(high), count)
+
 
 GREEDY: Final = "greedy"
 TREE: Final = "tree"

@@ -16,9 +16,8 @@ from eab.config import MAX_PATHS, BranchingConfig
 from eab.errors import ConfigError
 from eab.formatting import counted
 from eab.labs.tuning.cell import Cell
-from eab.labs.tuning.frontier import SettingPoint, setting_points
+from eab.labs.tuning.frontier import Mean, SettingPoint, setting_points
 from eab.labs.tuning.quantities import COSTS, PATHS
-from eab.labs.tuning.seed_means import Mean
 
 CHECK_HEADINGS: Final = ("", "Predicted", "Measured with other seeds", "Inside the interval")
 Wanted = Literal["paths", "tokens"]

@@ -10,6 +10,7 @@ from eab.config import SETTINGS, BranchingConfig
 from eab.formatting import counted, human_bytes
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.frontier import (
+    Mean,
     SettingPoint,
     baseline,
     beats,
@@ -20,7 +21,6 @@ from eab.labs.tuning.frontier import (
     varying,
 )
 from eab.labs.tuning.quantities import Quantity
-from eab.labs.tuning.seed_means import Mean
 from eab.settings import Steps
 from eab.timing import NO_DIFFERENCE, NOTHING_YET
 

@@ -1,13 +1,19 @@
-"""The costs of the variants side by side: sentences, and rows for the terminal and the page."""
+"""The costs of the variants side by side: sentences, and rows for the terminal and the page.
+
+The runs of a comparison as tables for download.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+import pandas as pd
+
 from eab import token_text
-from eab.analysis.separate_caches import separate_bytes
+from eab.analysis.kv_allocation import separate_bytes
+from eab.figures.tables import steps_table
 from eab.figures.timings import in_ms, ms, ratio_words, repeats_words, with_spread
 from eab.formatting import counted, human_bytes, listed, with_ratio
-from eab.labs.variants.results import PROMPT_REUSED, Agreement, RunCost, VariantRuns
+from eab.labs.variants.results import PROMPT_REUSED, Agreement, RunCost, VariantRuns, cost_values
 from eab.timing import NO_DIFFERENCE, Timing, are_too_few, differs
 
 
@@ -159,3 +165,25 @@ def _difference_words(agreement: Agreement) -> str:
         f"{agreement.variant} gives other results: its entropies differ by up to "
         f"{agreement.entropy_gap:.2g} nats, more than rounding can explain."
     )
+
+
+def costs_table(compared: VariantRuns) -> pd.DataFrame:
+    """One row per variant: measured seconds (median and quartiles), tokens, bytes, allocations."""
+    return pd.DataFrame([cost_values(cost) for cost in compared.costs()])
+
+
+def variant_steps_table(compared: VariantRuns) -> pd.DataFrame:
+    """One row per variant and step: `steps_table`, with bytes copied and allocations so far."""
+    tables = []
+    for name, run in compared.pairs:
+        table = steps_table(run)
+        kv = [step.kv for step in run.steps if step.kv is not None]
+        table.insert(0, "variant", name)
+        table["copied_bytes_so_far"] = [usage.bytes_copied for usage in kv]
+        table["allocations_so_far"] = [usage.allocations for usage in kv]
+        table["peak_bytes_so_far"] = [usage.peak_bytes for usage in kv]
+        table["tokens_through_model"] = [
+            step.timing.tokens if step.timing else 0 for step in run.steps if step.kv
+        ]
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()

@@ -8,15 +8,13 @@ import pandas as pd
 
 from eab import token_text
 from eab.config import MAX_DRAFT
-from eab.figures.charts import BLUE, ORANGE, from_zero, laid_out
-from eab.figures.drawing import go
+from eab.figures.charts import BLUE, ORANGE, from_zero, go, laid_out
 from eab.figures.timings import ms, with_spread
 from eab.formatting import counted
 from eab.labs.variants.costs import VariantRow
 from eab.labs.variants.results import VariantRuns
 from eab.run import RunState
-from eab.speculation.formulas import expected_tokens
-from eab.speculation.stats import SpeculationStats, speculation_stats
+from eab.speculation.stats import SpeculationStats, expected_tokens, speculation_stats
 from eab.timing import Timing, are_too_few, comparison
 
 LENGTHS: Final = tuple(range(MAX_DRAFT + 1))  # draft lengths on the axes

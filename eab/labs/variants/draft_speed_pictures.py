@@ -6,8 +6,7 @@ from statistics import median
 from typing import Any, Final
 
 from eab.config import MAX_DRAFT
-from eab.figures.charts import BLUE, ORANGE, error_bars, from_zero, laid_out
-from eab.figures.drawing import go
+from eab.figures.charts import BLUE, ORANGE, error_bars, from_zero, go, laid_out
 from eab.figures.timings import MILLI, in_ms, repeats_words
 from eab.formatting import counted, listed
 from eab.labs.variants.draft_pictures import (
@@ -19,10 +18,8 @@ from eab.labs.variants.draft_pictures import (
     is_one_path,
     plain_and_drafted,
 )
-from eab.labs.variants.results import VariantRuns
-from eab.labs.variants.times import RunTimed
-from eab.speculation.formulas import best_length, speed_up
-from eab.speculation.stats import fit_pass_seconds
+from eab.labs.variants.results import RunTimed, VariantRuns
+from eab.speculation.stats import best_length, fit_pass_seconds, speed_up
 from eab.timing import NO_DIFFERENCE, NOTHING_YET, Timing, are_too_few, comparison, differs
 
 # The cost of a draft token in passes of the model, if the model is a hundred times larger.

@@ -23,11 +23,11 @@ from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorPr
 
 from eab.errors import ModelError
 from eab.formatting import quoted
-from eab.models.checkpoint import refuse_missing_weights
 from eab.models.gguf.architecture import ROPE_FACTORS, config_of
 from eab.models.gguf.header import Header, TensorInfo, read_header, read_tensor
 from eab.models.gguf.tokenizer import generation_of, tokenizer_of
 from eab.models.model_size import SizeLimit, refuse_absurd_size
+from eab.models.pretrained import refuse_missing_weights
 from eab.models.sources import Source
 
 _MORE_NUMBERS: Final = 2**24  # for buffers, such as tables of positions

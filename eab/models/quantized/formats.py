@@ -10,10 +10,9 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from eab.errors import ModelError
-from eab.models.quantized.bfloat16 import BFloat16Linear
 from eab.models.quantized.int4 import Int4Linear
 from eab.models.quantized.int8 import Int8Linear, Int8WeightOnlyLinear
-from eab.models.quantized.layer import QuantizedLinear
+from eab.models.quantized.layer import BFloat16Linear, QuantizedLinear
 from eab.models.quantized.nf4 import NF4DoubleQuantLinear, NF4Linear
 from eab.models.read_weights import read_by_code
 

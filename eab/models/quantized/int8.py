@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from eab import compiled
 from eab.models.quantized import onednn
 from eab.models.quantized.layer import QuantizedLinear
-from eab.models.quantized.rounding import quantize_rows
+from eab.models.quantized.onednn import quantize_rows
 from eab.weight_formats import LARGEST_INT8
 
 if TYPE_CHECKING:

@@ -1,8 +1,18 @@
-"""The base class of linear layers with quantized weights."""
+"""The base class of linear layers with quantized weights.
+
+Weights and inputs in bfloat16, computed by oneDNN with float32 accumulation.
+"""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cache
+from typing import Final
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
+
+from eab import compiled
 
 
 class QuantizedLinear(nn.Module, ABC):
@@ -35,3 +45,49 @@ class QuantizedLinear(nn.Module, ABC):
     def _store(self, **tensors: Tensor) -> None:
         for name, tensor in tensors.items():
             self.register_buffer(name, tensor, persistent=False)
+
+
+BLOCK: Final = 32  # rows per product where the kernel depends on their number
+
+
+def batch_invariant(rows: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:
+    """Multiply so that the result of a row does not depend on the number of rows.
+
+    oneDNN and cuBLAS choose their kernel by the number of rows, and kernels add in different
+    orders. With AVX-512 but no AMX, only a single row has its own kernel, so it is padded with a
+    row of zeros. Elsewhere, all products have exactly 32 rows.
+    """
+    if rows.device.type == "cpu" and _one_kernel_from_two_rows():
+        return product(functional.pad(rows, (0, 0, 0, max(0, 2 - len(rows)))))[: len(rows)]
+    filled = functional.pad(rows, (0, 0, 0, -len(rows) % BLOCK))
+    return torch.cat([product(block) for block in filled.split(BLOCK)])[: len(rows)]
+
+
+@cache
+def _one_kernel_from_two_rows() -> bool:
+    is_wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
+    return is_wide and not compiled.has_instructions("amx_tile")
+
+
+class BFloat16Linear(QuantizedLinear):
+    """A linear layer with prepacked bfloat16 weights. Inputs and outputs keep their own dtype."""
+
+    weight: Tensor
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear)
+        weight = linear.weight.detach().to(torch.bfloat16)
+        self._store(weight=torch.ops.mkldnn._reorder_linear_weight(weight))
+
+    @staticmethod
+    def fits(linear: nn.Linear) -> bool:
+        return True
+
+    def _product(self, rows: Tensor) -> Tensor:
+        def product(block: Tensor) -> Tensor:
+            out: Tensor = torch.ops.mkldnn._linear_pointwise(
+                block, self.weight, None, "none", [], ""
+            )
+            return out
+
+        return batch_invariant(rows.to(torch.bfloat16), product)

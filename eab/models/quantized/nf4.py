@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eab.models.quantized.bfloat16 import batch_invariant
-from eab.models.quantized.layer import QuantizedLinear
+from eab.models.quantized.layer import QuantizedLinear, batch_invariant
 from eab.weight_formats import LARGEST_INT8, NF4
 
 BLOCK: Final = 64  # weights that share a scale

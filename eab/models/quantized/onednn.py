@@ -1,4 +1,9 @@
-"""Products of eight-bit integers by oneDNN, on any processor."""
+"""Products of eight-bit integers by oneDNN, on any processor.
+
+Rounding to eight bits, symmetrically and without zero points.
+
+x ≈ integer * scale, where the integer is between -127 and 127.
+"""
 
 from functools import cache
 from typing import Final
@@ -6,8 +11,19 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from eab.models.quantized.rounding import quantize_rows
 from eab.weight_formats import LARGEST_INT8
+
+
+def quantize_rows(x: Tensor, largest: int = LARGEST_INT8) -> tuple[Tensor, Tensor]:
+    """Round (R, C) floats to eight bits or fewer: integers, (R, C) int8, and scales, (R, 1)
+    float32.
+
+    The largest magnitude in a row maps to the integer `largest`; a row of zeros has a tiny scale.
+    """
+    x = x.float().contiguous()
+    scale = x.abs().amax(1, keepdim=True).div_(largest).clamp_(min=torch.finfo(x.dtype).tiny)
+    return (x / scale).round_().to(torch.int8), scale
+
 
 _LARGEST_OF_7_BITS: Final = 63
 

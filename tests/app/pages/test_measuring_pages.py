@@ -11,16 +11,15 @@ from page_walk import Tab, opened
 
 from app.state import weight_matrix
 from app.state.process import worker
-from eab.analysis.kv_allocation import kv_allocation
-from eab.analysis.kv_demand import demand_of
+from eab.analysis.kv_allocation import demand_of, kv_allocation
 from eab.figures.kv_allocation import allocation_sentence
+from eab.labs.batching.measure import PRESETS
 from eab.labs.batching.results import WAYS
 from eab.labs.batching.sentences import headline
-from eab.labs.batching.workloads import PRESETS
 from eab.labs.bmc import pictures as bmc_pictures
 from eab.labs.bmc.results import EXPERIMENTS, Experiment
 from eab.labs.bmc.run_pictures import strip_sentence
-from eab.labs.quantization import held_out, machine_speed, measure
+from eab.labs.quantization import held_out, measure
 from eab.labs.quantization import matrix_pictures as matrices
 from eab.labs.quantization import pictures as weight_formats
 from eab.labs.quantization.rounding import ROW, RoundingGrid
@@ -255,7 +254,7 @@ def test_formats_are_measured_here(quantization: Tab, monkeypatch: pytest.Monkey
     monkeypatch.setattr(held_out, "texts", lambda: fables)
     monkeypatch.setattr(measure, "WEIGHT_FORMATS", (AS_LOADED, "int8"))
     monkeypatch.setattr(measure, "ROWS", (1, 3))
-    monkeypatch.setitem(machine_speed.SIZES, "cpu", machine_speed.Sizes(2**22, 256, 2))
+    monkeypatch.setitem(measure.SIZES, "cpu", measure.Sizes(2**22, 256, 2))
     page = quantization.press("formats_run", formats_prompt=CAT).run_to_its_end("formats_stop")
     assert not page.error
     assert MEASURED in page.captions

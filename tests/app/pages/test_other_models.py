@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from app.state.process import worker
 from app.widgets import status_line
-from app.widgets.markdown import plain
+from app.widgets.glossary import plain
 from eab.run import RunState
 
 PROMPT = " ".join(f"w{2 + 5 * index % 60}" for index in range(12))

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from page_walk import Tab, opened
 
-from app.server.named_store import NamedStore
-from app.server.store import RUNS, RunStore
+from app.server.store import RUNS, NamedStore, RunStore
 from eab import record
 from eab.run import fold
 

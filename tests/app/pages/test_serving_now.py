@@ -3,7 +3,7 @@
 from page_walk import opened
 
 from app.state.process import worker
-from eab.figures.serving_now import NOTHING_SERVED
+from eab.figures.schedule import NOTHING_SERVED
 
 
 def test_now_shows_a_run_in_progress_without_its_prompt_and_is_idle_otherwise() -> None:

@@ -11,8 +11,7 @@ import pytest
 from page_walk import Tab, opened
 from places import MAIN
 
-from app.server.named_store import NamedStore
-from app.server.sweep_store import default_sweep_store
+from app.server.store import NamedStore, default_sweep_store
 from app.state.process import worker
 from app.widgets import sweep_editor
 from app.widgets.sweep_editor import OWN

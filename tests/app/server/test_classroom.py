@@ -13,9 +13,14 @@ from hypothesis import strategies as st
 
 from app.server import classroom
 from app.server.class_questions import MOST_OPTIONS, ClassQuestion
-from app.server.classes import Classes
-from app.server.classroom import CODE_SIGNS, ENDS_AFTER, ENDS_EMPTY_AFTER, Classroom
-from app.server.kept_classes import KeptClasses
+from app.server.classroom import (
+    CODE_SIGNS,
+    ENDS_AFTER,
+    ENDS_EMPTY_AFTER,
+    Classes,
+    Classroom,
+    KeptClasses,
+)
 from eab.errors import ClassError
 
 COIN = ClassQuestion("Which token comes next?", (" heads", " tails"), (0.75, 0.25), 0)

@@ -11,15 +11,14 @@ from waiting import ended, wait_until
 
 from app.server.live_run import LiveTask
 from app.server.model_cache import ModelCache
-from app.server.packed_run import PackedRun
-from app.server.registry import LAST_USED, RunRegistry
+from app.server.registry import LAST_USED, PackedRun, RunRegistry
 from app.server.worker import MOST_UNPACKED, Worker
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.engine.generation import Generation
 from eab.engine.job import run_job
 from eab.events import Probed
-from eab.labs.variants.job import comparison_job
+from eab.labs.variants.measure import comparison_job
 from eab.labs.variants.results import cache_variants
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import RunFold, fold

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.server.estimate import QueuePosition, position_in, seconds_until_start
 from app.server.live_run import LiveRun
-from app.server.queue import QueuePosition, position_in, seconds_until_start
 from eab.engine.job import Job
 from eab.run import RunFold
 

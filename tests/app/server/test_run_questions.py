@@ -5,7 +5,7 @@ import re
 import pytest
 from made_runs import bundled_run
 
-from app.server.run_questions import fork_question, next_question
+from app.server.class_questions import fork_question, next_question
 from eab import EntropyAdaptiveBranching
 from eab.lessons import bundled_runs
 from eab.run import RunState, fold

@@ -16,9 +16,7 @@ from cells import cell
 from made_runs import bundled
 
 from app.server import rules
-from app.server.named_store import MAX_NAME, NamedStore
-from app.server.store import RUNS, default_store
-from app.server.sweep_store import SWEEPS, default_sweep_store
+from app.server.store import MAX_NAME, RUNS, SWEEPS, NamedStore, default_store, default_sweep_store
 from eab.errors import RecordError, StoreError
 from eab.events import RunEnded
 from eab.labs.tuning.report import SweepBegan, TuningReport, dumps
@@ -81,7 +79,7 @@ def test_an_action_on_a_deleted_run_is_explained(store: Store) -> None:
 def test_only_the_most_recently_deleted_runs_can_be_restored(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.server.named_store.MAX_DELETED", 2)
+    monkeypatch.setattr("app.server.store.MAX_DELETED", 2)
     runs = [store.save(str(number), EVENTS) for number in range(4)]
     for run in runs:
         store.delete(run.id)

@@ -12,11 +12,8 @@ from waiting import wait_until
 
 from app.server import unfinished
 from app.server.live_run import LiveRun, LiveTask
-from app.server.named_store import NamedStore
-from app.server.store import RUNS, RunStore
-from app.server.sweep_store import SWEEPS
-from app.server.unfinished import Keeper, Unfinished
-from app.server.unfinished_kinds import RUN, SWEEP
+from app.server.store import RUNS, SWEEPS, NamedStore, RunStore
+from app.server.unfinished import RUN, SWEEP, Keeper, Unfinished
 from eab import record
 from eab.engine.job import Job, run_job
 from eab.engine.request import Request

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from app.widgets.entropy_histogram import empty, html
+from app.widgets.threshold import empty, html
 
 
 def per_step(drawn: str) -> list[int]:

@@ -2,7 +2,7 @@
 
 from streamlit.testing.v1 import AppTest
 
-from app.widgets import late_messages
+from app.widgets import board
 
 BEFORE, AFTER = (1, 1), (5, 6)
 
@@ -10,13 +10,13 @@ BEFORE, AFTER = (1, 1), (5, 6)
 def script() -> None:
     import streamlit as st
 
-    from app.widgets import late_messages
+    from app.widgets import board
 
-    late_messages.set_again()
+    board.set_again()
     for key in "ab":
         st.slider(key, 0, 10, 1, key=key)
     new = {"a": 5, "b": 6}
-    st.button("Set", key="set", on_click=late_messages.set_widgets, args=(new,))
+    st.button("Set", key="set", on_click=board.set_widgets, args=(new,))
 
 
 def sliders(page: AppTest) -> tuple[int, ...]:
@@ -60,7 +60,7 @@ def test_a_late_message_after_two_changes_in_a_row_changes_nothing() -> None:
 
 
 def test_a_change_of_one_widget_alone_is_taken_as_a_choice(monkeypatch) -> None:
-    monkeypatch.setattr(late_messages, "_ONE_CALLBACK", 0.0)
+    monkeypatch.setattr(board, "_ONE_CALLBACK", 0.0)
     page = after_the_button()
     page.slider(key="a").set_value(7)
     page.button(key="set").click().run()
@@ -69,5 +69,5 @@ def test_a_change_of_one_widget_alone_is_taken_as_a_choice(monkeypatch) -> None:
 
 def test_the_previous_values_are_taken_as_a_choice_after_some_seconds(monkeypatch) -> None:
     page = after_the_button()
-    monkeypatch.setattr(late_messages, "_SECONDS", 0.0)
+    monkeypatch.setattr(board, "_SECONDS", 0.0)
     assert sent(page, *BEFORE) == BEFORE

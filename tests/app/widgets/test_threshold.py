@@ -9,10 +9,10 @@ SLIDER = "set_threshold_nats"
 def script() -> None:
     import streamlit as st
 
-    from app.widgets import starting_values, threshold
+    from app.widgets import setting_widgets, threshold
 
-    starting_values.ensure()
-    threshold.draw(starting_values.defaults(), None, st.session_state.get("probe"))
+    setting_widgets.ensure()
+    threshold.draw(setting_widgets.defaults(), None, st.session_state.get("probe"))
 
 
 def probed() -> tuple[AppTest, float, float]:

@@ -4,7 +4,7 @@ import pytest
 
 from eab.analysis.schedule import RunInPass, ScheduledPass
 from eab.events import RunEnded
-from eab.figures.serving_now import NOTHING_SERVED, TimedPass, now_figure, now_sentence, rate
+from eab.figures.schedule import NOTHING_SERVED, TimedPass, now_figure, now_sentence, rate
 from eab.labs.batching.pictures import AXES, batching_figure
 from eab.labs.batching.results import (
     BatchingComparison,

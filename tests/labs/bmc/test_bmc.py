@@ -18,10 +18,10 @@ from made_runs import bundled, events_of, run_of
 from processor import needs_compiled
 
 from eab import compiled
-from eab.analysis.kv_demand import demand_of
-from eab.caches.calibration import MAX_TOKENS, Calibrator, calibrate
+from eab.analysis.kv_allocation import demand_of
 from eab.caches.growth import Calibration
 from eab.caches.shape import KVShape
+from eab.caches.timing import MAX_TOKENS, Calibrator, calibrate
 from eab.caches.tree import TreeCache
 from eab.events import Progressed, RowsAllocated
 from eab.lessons import bundled_runs

@@ -7,8 +7,13 @@ import torch
 from eab.caches.growth import Calibration, CostModel
 from eab.caches.shape import KVShape
 from eab.events import Progressed
-from eab.labs.bmc.measure import copy_against_compute, other_sizes, r_grid, sensitivity_to_r
-from eab.labs.bmc.rejection import rejected_drafts
+from eab.labs.bmc.measure import (
+    copy_against_compute,
+    other_sizes,
+    r_grid,
+    rejected_drafts,
+    sensitivity_to_r,
+)
 from eab.labs.bmc.results import (
     ExperimentReport,
     LengthTimed,
@@ -64,7 +69,7 @@ def test_other_shapes_have_a_point_per_repeat(monkeypatch):
         yield Progressed(0.5, "calibrating")
         return Calibration(CostModel(1e-6, 1e-6, 1e-6), (), ())
 
-    monkeypatch.setattr("eab.labs.bmc.rounds.calibrate", no_calibration)
+    monkeypatch.setattr("eab.labs.bmc.measure.calibrate", no_calibration)
     monkeypatch.setattr("eab.labs.bmc.measure.SIZES", {"other": (1, 1, 8, 2)})
     monkeypatch.setattr("eab.labs.bmc.measure.SIZE_ROWS", ROWS)
     timed = collected(other_sizes(SHAPE, "ours", REPEATS)).of(SizeTimed)

@@ -4,20 +4,19 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from eab.analysis.kv_demand import Demand, StepRows, best_r_of
+from eab.analysis.kv_allocation import Demand, StepRows, best_r_of
 from eab.caches.growth import CacheWorkload, Calibration, CostModel
+from eab.labs.bmc import pictures, run_pictures
 from eab.labs.bmc import pictures as figures
-from eab.labs.bmc import run_pictures
-from eab.labs.bmc import size_pictures as sizes
 from eab.labs.bmc.results import (
     ExperimentReport,
     LengthTimed,
     RejectionTimed,
     RTimed,
     SizeTimed,
+    points_table,
     predicted_r,
 )
-from eab.labs.bmc.tables import points_table
 from eab.timing import NO_DIFFERENCE, TOO_FEW
 from scripts import claims
 
@@ -131,7 +130,7 @@ def test_other_shapes_are_compared_only_if_a_difference_was_measured():
         for name, best in {"a": 0.1, "b": 0.199, "c": 0.3}.items():
             pairs = ((1, 0.9 * factor), (4, best * factor), (8, 0.2 * factor))
             report.apply(SizeTimed(name, 8, 64, 8, pairs))
-    words = sizes.sizes_sentence(report)
+    words = pictures.sizes_sentence(report)
     assert f"a: 2×; b: {NO_DIFFERENCE}; c: r* is the best (medians of 7" in words
     assert claims.objections(claims.of_sizes(report)) == []
-    assert len(sizes.sizes_figure(report).data) == 3
+    assert len(pictures.sizes_figure(report).data) == 3

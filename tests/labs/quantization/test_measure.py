@@ -5,7 +5,7 @@ import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from eab.errors import ModelError
-from eab.labs.quantization import held_out, machine_speed
+from eab.labs.quantization import held_out, measure
 from eab.labs.quantization import measure as experiments
 from eab.labs.quantization.measure import log_probabilities, measure_formats
 from eab.labs.quantization.results import FormatMissing, FormatReport
@@ -25,7 +25,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
     fables = held_out.texts()[:2]
     monkeypatch.setattr(held_out, "texts", lambda: fables)
     monkeypatch.setattr(experiments, "ROWS", (1, 3))
-    monkeypatch.setitem(machine_speed.SIZES, "cpu", machine_speed.Sizes(2**22, 256, 2))
+    monkeypatch.setitem(measure.SIZES, "cpu", measure.Sizes(2**22, 256, 2))
     monkeypatch.setattr(experiments, "WEIGHT_FORMATS", (AS_LOADED, "int8", "nf4"))
 
 

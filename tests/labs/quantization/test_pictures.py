@@ -11,8 +11,9 @@ from eab.labs.quantization.results import (
     FormatsBegan,
     FormatStep,
     MachineMeasured,
+    RunPoint,
+    bound,
 )
-from eab.labs.quantization.roofline import RunPoint, bound
 from eab.lessons import bundled_runs
 from eab.timing import NOTHING_YET
 from eab.weight_formats import AS_LOADED

@@ -5,8 +5,7 @@ from made_runs import bundled_run
 
 from eab.events import StepTimed
 from eab.labs.quantization import held_out
-from eab.labs.quantization.results import FormatMeasured, MachineMeasured
-from eab.labs.quantization.roofline import bound, ridge, run_point
+from eab.labs.quantization.results import FormatMeasured, MachineMeasured, bound, ridge, run_point
 from eab.lessons import bundled_runs
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
 from training.choices import FIXED_CHOICES, entropy_bits, known_distributions

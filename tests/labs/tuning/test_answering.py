@@ -18,12 +18,12 @@ from eab.labs.tuning.evaluation_report import (
     SEMANTIC,
     TREE,
     EvaluationReport,
+    Interval,
     ScoreRow,
     verdict,
 )
 from eab.labs.tuning.pictures import evaluation_figure
 from eab.labs.tuning.prompt_sets import Question
-from eab.labs.tuning.scores import Interval
 from eab.models.loading import load_model
 
 SCORES = {

@@ -12,7 +12,7 @@ from saying_model import saying_model
 from tiny_models import tiny, word_tokenizer
 
 from eab import record
-from eab.api.given_model import language_model
+from eab.api.arguments import language_model
 from eab.config import BranchingConfig
 from eab.errors import RecordError
 from eab.labs.tuning.cell import Cell
@@ -220,6 +220,6 @@ def test_the_same_given_model_goes_on_in_its_folder(tmp_path: Path, kind: str) -
 
 def test_a_folder_goes_on_where_nothing_can_be_compiled(tmp_path: Path, monkeypatch) -> None:
     made = sweep_of(tiny("LlamaConfig", hidden_size=64, intermediate_size=64), tmp_path)
-    monkeypatch.setattr("eab.models.weight_layouts.compiled.can_compile", lambda: False)
+    monkeypatch.setattr("eab.models.weights.compiled.can_compile", lambda: False)
     again = sweep_of(tiny("LlamaConfig", hidden_size=64, intermediate_size=64), tmp_path)
     assert again == made

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eab.labs.tuning.evaluation_report import aurac, auroc, bootstrap
 from eab.labs.tuning.measure import brier_score
-from eab.labs.tuning.scores import aurac, auroc, bootstrap
 
 PAIRS = st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=12)
 

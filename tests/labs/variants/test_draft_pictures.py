@@ -15,13 +15,18 @@ from eab.labs.variants import draft_pictures as speculation
 from eab.labs.variants import draft_speed_pictures as speculation_speed
 from eab.labs.variants.measure import run_variants
 from eab.labs.variants.results import (
+    RunTimed,
     VariantEvent,
     VariantRuns,
     draft_length_variants,
 )
-from eab.labs.variants.times import RunTimed
-from eab.speculation.formulas import best_length, expected_tokens, speed_up
-from eab.speculation.stats import fit_pass_seconds, speculation_stats
+from eab.speculation.stats import (
+    best_length,
+    expected_tokens,
+    fit_pass_seconds,
+    speculation_stats,
+    speed_up,
+)
 from eab.timing import NO_DIFFERENCE
 from scripts import claims
 

@@ -9,10 +9,10 @@ from eab.labs.variants.measure import run_variants
 from eab.labs.variants.results import (
     PROMPT_REUSED,
     REPEATS,
+    RunTimed,
     VariantEvent,
     cache_variants,
 )
-from eab.labs.variants.times import RunTimed
 from eab.timing import NO_DIFFERENCE
 
 CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=9, max_new_tokens=10, seed=2)

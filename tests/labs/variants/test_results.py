@@ -12,7 +12,7 @@ from invented_runs import with_each
 from made_runs import run_of
 from tiny_models import with_large_weights
 
-from eab.caches.deep_copy import DeepCopyCache
+from eab.caches.baselines import DeepCopyCache
 from eab.config import BranchingConfig
 from eab.engine.loop import stop_when
 from eab.engine.request import Request
@@ -31,7 +31,9 @@ from eab.figures.memory_captions import memory_sentence
 from eab.formatting import times
 from eab.labs.variants import cache_pictures as caches
 from eab.labs.variants.costs import (
+    costs_table,
     variant_rows,
+    variant_steps_table,
     variants_sentence,
 )
 from eab.labs.variants.measure import run_variants
@@ -40,11 +42,10 @@ from eab.labs.variants.results import (
     OWN_CACHES,
     PROMPT_REUSED,
     REPEATS,
+    RunTimed,
     VariantRuns,
     cache_variants,
 )
-from eab.labs.variants.tables import costs_table, variant_steps_table
-from eab.labs.variants.times import RunTimed
 from eab.models.loading import wrap_model
 from eab.run import RunState
 from eab.timing import NO_DIFFERENCE, TOO_FEW, Timing

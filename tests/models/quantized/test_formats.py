@@ -23,8 +23,7 @@ from eab.models.quantized.formats import FORMATS, quantize, refuse_if_unusable
 from eab.models.quantized.int8 import Int8Linear
 from eab.models.quantized.layer import QuantizedLinear
 from eab.models.sources import EMBEDDED_DRAFT, EMBEDDED_FOLDER
-from eab.models.stored_weights import bytes_by_kind
-from eab.models.weight_layouts import ReorderedLinear
+from eab.models.weights import ReorderedLinear, bytes_by_kind
 from eab.run import fold
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
 from training.choices import FIXED_CHOICES, known_distributions

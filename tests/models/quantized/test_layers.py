@@ -15,12 +15,11 @@ from processor import HAS_BFLOAT16, needs_bfloat16
 from torch import Tensor, nn
 
 from eab.models.quantized import onednn
-from eab.models.quantized.bfloat16 import BFloat16Linear
 from eab.models.quantized.int4 import Int4Linear, quantize_groups
 from eab.models.quantized.int8 import Int8Linear, Int8WeightOnlyLinear, products
-from eab.models.quantized.layer import QuantizedLinear
+from eab.models.quantized.layer import BFloat16Linear, QuantizedLinear
 from eab.models.quantized.nf4 import NF4, NF4DoubleQuantLinear, NF4Linear, quantize_blocks
-from eab.models.quantized.rounding import quantize_rows
+from eab.models.quantized.onednn import quantize_rows
 
 LAYERS = [
     pytest.param(BFloat16Linear, marks=needs_bfloat16),

@@ -1,10 +1,21 @@
-"""Copy-on-write by concatenation: a path is a chain of segments, some shared with other paths.
+"""One cache per path, copied completely at a fork: nothing is shared.
+
+Each cache grows by concatenation at every step, in every layer, as the DynamicCache of transformers
+does. At a fork the first child takes over the parent's tensors, and each further child gets a copy.
+
+Copy-on-write by concatenation: a path is a chain of segments, some shared with other paths.
 
 The first implementation of EAB works this way. A fork copies nothing: the children refer to their
 parent's segments, which no longer change. New tokens of a path go into its own segment, which
 becomes a new, longer tensor at every step (torch.cat). For attention, the segments of the chain
 are concatenated to one temporary tensor, in every layer and for every path. These copies count as
 copied bytes, and the temporary tensors count for the peak.
+
+No cache: every step sends the whole text of every live path through the model again.
+
+Nothing is kept between steps, so nothing is shared, copied or allocated. The cost is time: the
+number of tokens per forward pass grows with paths x length. While a layer computes its attention,
+K and V of all these tokens exist in this layer; this is the peak.
 """
 
 from bisect import insort
@@ -15,11 +26,79 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from eab.caches.base import ForwardBatch
-from eab.caches.ledger import check_limit
+from eab.caches.base import ForwardBatch, check_limit
 from eab.caches.per_path import KVTensors, PerPathCache
 from eab.caches.shape import KVShape
 from eab.events import KVUsage, PathRows
+
+
+class DeepCopyCache(PerPathCache):
+    """One set of tensors per path."""
+
+    def __init__(self, shape: KVShape, byte_limit: int) -> None:
+        super().__init__(shape, byte_limit)
+        self._paths = {0: KVTensors(*shape.empty_tensors())}
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes of the tensors of all paths (measured)."""
+        return sum(map(_bytes_of, self._paths.values()))
+
+    def prepare(
+        self,
+        paths: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        logits_to_keep: Sequence[int] | None = None,
+    ) -> ForwardBatch:
+        check_limit(self.bytes_held + sum(map(len, tokens)) * self.shape.row_bytes, self.byte_limit)
+        starts = [self._paths[path].rows for path in paths]
+        for path, new in zip(paths, tokens, strict=True):
+            self._paths[path].rows += len(new)
+        return self._make_batch(paths, tokens, starts, logits_to_keep)
+
+    def _store(self, path: int, slot: int, key: Tensor, value: Tensor) -> None:
+        self._append(self._paths[path], slot, key, value)
+
+    def _seen(self, path: int, slot: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        own = self._paths[path]
+        return own.keys[slot], own.values[slot]
+
+    def fork(self, path: int, children: Sequence[int]) -> None:
+        copied = (len(children) - 1) * _bytes_of(self._paths[path])
+        check_limit(self.bytes_held + copied, self.byte_limit)
+        own = self._paths.pop(path)
+        self._paths[children[0]] = own
+        for child in children[1:]:
+            self._paths[child] = KVTensors(self._copy(own.keys), self._copy(own.values), own.rows)
+
+    def _copy(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        copies = [tensor.clone() for tensor in tensors]
+        for copy in copies:
+            self._ledger.allocated(copy, copied=copy.nbytes)
+        return copies
+
+    def release(self, path: int) -> None:
+        self._ledger.freed(*self._paths.pop(path).tensors)
+
+    def trim(self, path: int, length: int) -> None:
+        if length < self._paths[path].rows:
+            self._truncate(self._paths[path], length)
+
+    def usage(self, paths: Sequence[int]) -> KVUsage:
+        """All rows are private."""
+        return KVUsage(
+            bytes_held=self.bytes_held,
+            rows_shared=0,
+            rows_private=sum(own.rows for own in self._paths.values()),
+            rows_spare=0,
+            rows_independent=sum(self._paths[path].rows for path in paths),
+            paths=tuple(PathRows(path, 0, self._paths[path].rows) for path in paths),
+            **self._ledger.totals(),
+        )
+
+
+def _bytes_of(own: KVTensors) -> int:
+    return sum(tensor.nbytes for tensor in own.tensors)
 
 
 @dataclass(slots=True, eq=False)
@@ -154,3 +233,66 @@ def _shared_rows(depths: Sequence[int]) -> int:
     because every path sees the leading ones.
     """
     return depths[-2] if len(depths) > 1 else 0
+
+
+class Recompute(PerPathCache):
+    """Nothing is held, but a forward pass with more tokens takes more memory. So `byte_limit`
+    bounds K and V that one forward pass computes in all layers.
+    """
+
+    def __init__(self, shape: KVShape, byte_limit: int) -> None:
+        super().__init__(shape, byte_limit)
+        self._texts: dict[int, list[int]] = {0: []}
+
+    @property
+    def bytes_held(self) -> int:
+        """Zero: nothing is kept after the forward pass."""
+        return 0
+
+    def prepare(
+        self,
+        paths: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        logits_to_keep: Sequence[int] | None = None,
+    ) -> ForwardBatch:
+        """The batch holds the whole text of each path, from position 0."""
+        texts = [[*self._texts[path], *new] for path, new in zip(paths, tokens, strict=True)]
+        needed = sum(map(len, texts)) * self.shape.row_bytes
+        check_limit(
+            needed, self.byte_limit, what="one forward pass over all texts computes K and V of"
+        )
+        self._texts |= zip(paths, texts, strict=True)
+        return self._make_batch(paths, texts, [0] * len(texts), logits_to_keep)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        """K and V belong to the model; their bytes count for the peak."""
+        self._ledger.peak_bytes = max(self._ledger.peak_bytes, key.nbytes + value.nbytes)
+        return super().attend(layer, query, key, value, scale)
+
+    def _store(self, path: int, slot: int, key: Tensor, value: Tensor) -> None:
+        """Nothing is kept."""
+
+    def _seen(self, path: int, slot: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        return key, value
+
+    def fork(self, path: int, children: Sequence[int]) -> None:
+        """Only token ids are kept."""
+        text = self._texts.pop(path)
+        self._texts |= {child: text for child in children}  # never changed in place
+
+    def release(self, path: int) -> None:
+        del self._texts[path]
+
+    def trim(self, path: int, length: int) -> None:
+        self._texts[path] = self._texts[path][:length]
+
+    def usage(self, paths: Sequence[int]) -> KVUsage:
+        return KVUsage(
+            bytes_held=0,
+            rows_shared=0,
+            rows_private=0,
+            rows_spare=0,
+            rows_independent=sum(len(self._texts[path]) for path in paths),
+            paths=tuple(PathRows(path, 0, 0) for path in paths),
+            **self._ledger.totals(),
+        )
