@@ -31,7 +31,7 @@ def _on_offer(declared: Setting) -> tuple[Any, ...]:
     return ()
 
 
-@pytest.mark.parametrize("page", PAGES.keys() - {LICENCES}, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - {LICENCES}), ids=lambda page: page.name)
 def test_the_generated_parts_of_a_page_are_up_to_date(page: Path) -> None:
     assert page.read_text(encoding="utf-8") == written(page), "run `make docs`"
 

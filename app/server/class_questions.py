@@ -1,6 +1,5 @@
-"""The questions that a lecturer asks a class, and the numbers of anonymous answers.
-
-Questions to a class about a token of a run: which word comes next, and whether it forks.
+"""The questions that a lecturer asks a class, and the numbers of anonymous answers. Some are about
+a token of a run: which word comes next, and whether it forks.
 """
 
 import re

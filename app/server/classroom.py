@@ -4,12 +4,9 @@ The key is for leading the class; the code is only for following and answering. 
 frozen value from the pages, passed on unchanged. `KeptClasses` keeps the questions and the number
 of answers across restarts of the server.
 
-The classes of a server in files next to the saved runs, so that a restart does not end them.
-
-A file holds the key of a class, so only the server's user can read the folder. It does not hold who
-answered, or what the lecturer shows: the lecturer's tab sends that again.
-
-The classes of this server, including those that survived a restart.
+Classes are kept in files next to the saved runs. A file holds the key of a class, so only the
+server's user can read the folder. It does not hold who answered, or what the lecturer shows: the
+lecturer's tab sends that again.
 """
 
 import hmac

@@ -1,6 +1,5 @@
-"""Estimates of what a run or sweep will take, from its settings and from earlier runs.
-
-Estimated waiting times in the queue.
+"""Estimates of what a run or sweep will take, from its settings and from earlier runs, and of how
+long it waits in the queue.
 """
 
 import heapq

@@ -4,13 +4,9 @@ Each model is loaded once per weight format; a slow load blocks only the session
 model. Names are those of `eab.models.loading`, followed by the format: `embedded@int8` (see
 `eab.weight_formats.full_name`).
 
-The download of a packaged model, in its own thread: once, when a visitor asks for it.
-
-Returns freed memory to the operating system; glibc would keep much of it.
-
-One weight matrix of a model, for a page that shows it.
-
-Those of the embedded model are read from its file, so that a first visit does not wait for torch.
+A packaged model is downloaded in its own thread, once, when a visitor asks for it. A page that
+shows a weight matrix of the embedded model has it read from its file, so that a first visit does
+not wait for torch.
 """
 
 import ctypes

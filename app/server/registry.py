@@ -1,10 +1,8 @@
 """The runs that the server remembers, so that a reloaded page finds its run again.
 
 It remembers all active runs, and the newest ended ones. The worker packs the events of ended runs
-when it is idle or many are unpacked. Runs used last, or held by a page, also stay in memory
-unpacked.
-
-An ended run as a run file, which takes a tenth of the memory of its events, or less.
+as a run file, a tenth of their memory or less, when it is idle or many are unpacked. Runs used
+last, or held by a page, also stay in memory unpacked.
 """
 
 import threading

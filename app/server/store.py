@@ -1,19 +1,9 @@
-"""Saved runs: one SQLite file on the machine that serves the page.
+"""What this server saves under a name: runs and, beside them, sweeps, each kind in one SQLite file
+on the machine that serves the page.
 
-The environment variable EAB_STORE names the file, or is `off`.
-
-A SQLite file made by this program, and its transactions.
-
-A damaged file, or one of another program or version, is refused with an explanation and left
-unchanged.
-
-Named things of one kind, saved in one file on the machine that serves the page.
-
-Each operation is its own transaction.
-
-A lock on an open file. The system frees it when the process ends, even after a crash.
-
-Saved sweeps, in a file next to the saved runs, under the same rules.
+The environment variable EAB_STORE names the file, or is `off`. A damaged file, or one of another
+program or version, is refused with an explanation and left unchanged. Each operation is its own
+transaction. A lock on an open file is freed when the process ends, even after a crash.
 """
 
 import os

@@ -1,10 +1,9 @@
-"""Saves active tasks in files next to their store: a killed server loses a second of work.
+"""Saves active tasks, runs and sweeps, in files next to their store: a killed server loses a second
+of work.
 
 A task's file is deleted when the task ends, because the server then has the result in memory. Files
 found when a server starts were left by one that was killed or ended; they are saved. Locks mark the
 files of a live server, so several can share a folder; process ids are reused.
-
-The kinds of tasks that are kept while they are active: runs and sweeps.
 """
 
 import atexit

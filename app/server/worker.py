@@ -5,7 +5,7 @@ measurements take turns with them. Runs over the limit wait. An error in a run e
 After an error that would end the thread, all runs end and the thread continues with new ones.
 Models load in their own threads. A run that nobody watches is stopped.
 
-Time slices for sweeps and measurements. These measure their own time, so nothing else may share
+Sweeps and measurements have time slices: they measure their own time, so nothing else may share
 their forward passes. `serve` may run without the worker's lock; everything else needs it.
 """
 

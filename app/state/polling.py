@@ -1,11 +1,10 @@
 """The parts of a page that are redrawn at intervals while a task is active.
 
-How another thread asks a browser tab to redraw one fragment of its page.
-
-Thirty followers that poll every 0.2 s take most of a core even while nothing happens. Asking for a
-fragment takes a few milliseconds per follower and change. Streamlit has no call for this, so a
-message like a browser's request for the fragment is given to the session, on
-the thread where such messages arrive. A slow poll of the fragment makes up for lost messages.
+Another thread can ask for a fragment at once: thirty followers that poll every 0.2 s take most of a
+core even while nothing happens. That takes a few milliseconds per follower and change. Streamlit
+has no call for this, so a message like a browser's request for the fragment is given to the
+session, on the thread where such messages arrive. A slow poll of the fragment makes up for lost
+messages.
 """
 
 import itertools

@@ -1,8 +1,6 @@
 """What one browser tab shows on a page that runs tasks: its own result, or a recorded one.
 
-What one browser tab shows of each laboratory: its own measurements, or recorded ones.
-
-The sweeps of the Tune page are in `tuning`.
+The same for each laboratory and its measurements. The sweeps of the Tune page are in `tuning`.
 """
 
 from collections.abc import Callable

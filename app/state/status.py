@@ -1,6 +1,5 @@
-"""Progress and queue position of a task: a share from 0 to 1, and a text.
-
-The problems that a page shows to the user of this tab.
+"""Progress and queue position of a task: a share from 0 to 1, and a text. Also the problems that a
+page shows to the user of this tab.
 """
 
 from collections.abc import Iterator

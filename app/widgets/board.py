@@ -1,7 +1,6 @@
 """The board as a Streamlit component: registered once, with one message feed per browser tab.
 
-Protects values that the page gives to widgets from a browser that does not know them yet.
-
+It protects the values that the page gives to widgets from a browser that does not know them yet.
 With every message, a browser sends the values of all its widgets. After a callback has set new
 values, a slow browser sends the old ones for a while, and Streamlit would take them for a choice.
 """

@@ -1,7 +1,4 @@
-"""Charts and downloads, drawn the same way on every page.
-
-A text as chips, one per token, as a Streamlit component.
-"""
+"""Charts, downloads, and texts as chips with one per token, drawn the same way on every page."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,6 +1,5 @@
-"""Text with technical terms underlined, each once per page, and explained by the page.
-
-Text from users or models, made safe for Streamlit's Markdown.
+"""Texts with technical terms underlined, each once per page, and explained by the page; those of
+users and models are made safe for Streamlit's Markdown.
 """
 
 import re

@@ -1,6 +1,5 @@
-"""The runs or sweeps saved on the server: save, open, rename, delete and undo.
-
-The widget that opens a visitor's file.
+"""The runs or sweeps saved on the server (save, open, rename, delete and undo), and the widget that
+opens a visitor's file.
 """
 
 from collections.abc import Callable

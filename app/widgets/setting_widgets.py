@@ -2,9 +2,8 @@
 
 A mark in its label shows that the value is not the page's default, and what the default is.
 
-The values that the widgets of the settings start with: the page's, or those of an example.
-
-What a visitor has changed stays when another model or prompt is chosen; the rest is reset.
+The widgets start with the page's values, or those of an example. What a visitor has changed stays
+when another model or prompt is chosen; the rest is reset.
 """
 
 from collections.abc import Iterator, Mapping

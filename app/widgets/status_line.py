@@ -1,6 +1,5 @@
 """The line under the header of Explore: the progress of a run, or the one message that matters.
-
-The buttons that start and stop a long job, and the messages about its problems.
+Also the buttons that start and stop a long job.
 """
 
 from collections.abc import Callable

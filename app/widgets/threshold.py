@@ -1,7 +1,5 @@
-"""The slider of the entropy threshold, and the entropies around it.
-
-The entropies below the threshold slider, on its scale, and what the threshold means for them.
-`page.js` follows the slider while it is dragged.
+"""The slider of the entropy threshold, the entropies below it on its scale, and what the threshold
+means for them. `page.js` follows the slider while it is dragged.
 """
 
 import math

@@ -1,9 +1,8 @@
 """The part of a text that is its answer: all of it, its first sentence, or a pattern's match.
 
-Where the first sentence of a text ends, so that no continuation can move the end.
-
-A text is read from its start. At each mark that may end a sentence, `sentencex` sees the text up to
-the next word, and what it finds there stands, whatever follows.
+The first sentence ends where no continuation can move its end. A text is read from its start. At
+each mark that may end a sentence, `sentencex` sees the text up to the next word, and what it finds
+there stands, whatever follows.
 """
 
 import re

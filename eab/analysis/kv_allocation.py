@@ -7,17 +7,15 @@
 
 Under all three schemes, different runs share nothing.
 
-A recorded run at any growth step: how many rows the tensors would hold and copy.
+A recorded run can be computed at any growth step. Rows are counted from the events of the run. The
+rows that a run needs do not depend on r: free rows are reused before the tensors grow, and the
+tensors shrink after paths end. The memory limit is ignored: near it, the tree cache grows by fewer
+rows.
 
-Rows are counted from the events of the run. The rows that a run needs do not depend on r: free rows
-are reused before the tensors grow, and the tensors shrink after paths end. The memory limit is
-ignored: near it, the tree cache grows by fewer rows.
-
-The bytes that the live paths of a run would hold with separate KV caches, from its events.
-
-A separate cache is a tree cache with a single path: it holds the prompt and grows by the same r, so
-reserved rows count on both sides. The other caches never reserve rows. In a layer that reads only
-the last tokens, a separate cache keeps only the rows of those tokens, as transformers does.
+Separate caches, one for each live path, are computed, too. Such a cache is a tree cache with a
+single path: it holds the prompt and grows by the same r, so reserved rows count on both sides. The
+other caches never reserve rows. In a layer that reads only the last tokens, a separate cache keeps
+only the rows of those tokens, as transformers does.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,8 +1,8 @@
 """Two runs of one prompt as one tree, in which whatever they have in common appears once.
 
-both = merge(a, b)
+    both = merge(a, b)
 
-Graft a run that was grown from a token of another run onto the tree of that run.
+A run that was grown from a token of another run is grafted onto the tree of that run:
 
     grafted = graft(source, grown)
 

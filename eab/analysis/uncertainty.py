@@ -6,7 +6,7 @@ answer:
 
 - weighted: the sum of the weights of its texts. Unseen answers are missing, which makes the entropy
   too low on average, but not where a fork decides the answer: the probabilities of all its tokens
-  are known (`eab.analysis.uncertainty`).
+  are known.
 - discrete: the share of its texts, each counted equally. Valid for independent texts only; the
   texts of a tree differ by construction.
 - Rao-Blackwellised: the probability of its distinct texts, as a share of all probability seen.
@@ -14,13 +14,11 @@ answer:
 Entropies are in nats. All scores are about the tokens that decide the answer. An entropy that was
 not measured is None: a single text says nothing about how texts differ.
 
-How much each fork of a tree contributes to the semantic entropy.
-
-By the chain rule, the entropy over the answers that were seen is a sum over the forks: the share of
-the weight that reaches a fork, times the mutual information between the branch taken and the
-answer. The branch factor caps this information at ln k, but the entropy over all tokens at the fork
-is known. So the contribution of a fork is that entropy, as far as its branches decide the answer.
-Where all tokens became branches, the two are equal.
+Each fork of a tree contributes to it: by the chain rule, the entropy over the answers seen is a sum
+over the forks: the share of the weight that reaches a fork, times the mutual information between
+the branch taken and the answer. The branch factor caps this information at ln k, but the entropy
+over all tokens at the fork is known. So the contribution of a fork is that entropy, as far as its
+branches decide the answer. Where all tokens became branches, the two are equal.
 
 The information at a fork is the Jensen-Shannon divergence between the answers of its branches. With
 few texts below each branch it is biased upwards, so early forks are given too much.

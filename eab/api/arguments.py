@@ -1,8 +1,5 @@
-"""Models in any form that callers may have.
-
-Prompts in any form that callers may have, and the requests made from them and settings.
-
-Functions that callers give for the part of a text that is its answer, and for same answers.
+"""What callers give, in any form that they may have: models, prompts and the requests made from
+them, and functions for the part of a text that is its answer, or for same answers.
 """
 
 import sys

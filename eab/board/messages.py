@@ -8,7 +8,7 @@ been sent to one board.
 The message types are in `eab/board/static/types.d.ts`; `tests/board/test_types.py` compares the
 two.
 
-Messages to a board about two runs in one tree, with the run that each path belongs to.
+Two runs in one tree have messages, too, with the run that each path belongs to.
 """
 
 import math

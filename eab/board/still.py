@@ -1,14 +1,13 @@
 """The tree of a run as a still SVG, for places that run no scripts, such as a repository preview or
 a printout.
 
-Positions of the tree's boxes: left to right, one row per leaf, parents in the middle.
+Boxes lie left to right, one row per leaf, parents in the middle. Units are CSS pixels at scale 1. A
+box starts where its parent ends, plus a gap, and each subtree has rows of its own, so boxes never
+overlap. Pruned leaves are stubs in lower rows. This layout is for still pictures;
+`eab/board/static/layout.js` does the same in the browser, where widths are measured and the tree is
+fitted into its panel.
 
-Units are CSS pixels at scale 1. A box starts where its parent ends, plus a gap, and each subtree
-has rows of its own, so boxes never overlap. Pruned leaves are stubs in lower rows. This layout is
-for still pictures; `eab/board/static/layout.js` does the same in the browser, where widths are
-measured and the tree is fitted into its panel.
-
-The tree of a run as a small SVG without text, to tell runs apart at a glance.
+A thumbnail has no text, to tell runs apart at a glance.
 """
 
 import base64

@@ -1,8 +1,5 @@
-"""The policy `fair`: unbiased weights that sum to 1.
-
-Unbiased pruning to a path limit (Fearnhead and Clifford, 2003).
-
-The policy `fair` with another rule for where a path forks.
+"""The policy `fair`: unbiased weights that sum to 1, also where a path limit drops paths (Fearnhead
+and Clifford, 2003), and with another rule for where a path forks.
 """
 
 import math

@@ -11,10 +11,6 @@ paths the path limit drops.
   threshold.
 - `independent` is ordinary sampling, for comparison: max_paths texts that depend on the prompt
   only, not on each other.
-
-The policy `original`: the published rule of entropy-adaptive branching, to reproduce it.
-
-The policies that never fork a text: `greedy`, and `independent`, which is ordinary sampling.
 """
 
 from collections.abc import Sequence

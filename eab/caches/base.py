@@ -5,11 +5,9 @@ A row holds K and V of one token, in every layer.
 Shapes: P paths, T tokens in one forward pass, C rows, H query heads, G key/value heads, D head
 size, V vocabulary, K logits to keep.
 
-Bytes and allocations of a cache, counted when its tensors are created and freed.
-
-All caches count in the same way. Stored K and V that are moved count as copied; the tensors created
-for that count as allocations. Every cache writes K and V of new tokens once; these bytes do
-not count as copied.
+A ledger counts bytes and allocations when tensors are created and freed. Stored K and V that are
+moved count as copied; the tensors created for that count as allocations. Every cache writes K and V
+of new tokens once; these bytes do not count as copied.
 """
 
 import itertools

@@ -1,21 +1,20 @@
-"""One cache per path, copied completely at a fork: nothing is shared.
+"""The caches that the tree is compared with.
 
-Each cache grows by concatenation at every step, in every layer, as the DynamicCache of transformers
-does. At a fork the first child takes over the parent's tensors, and each further child gets a copy.
+`deep-copy`: one cache per path, copied completely at a fork. Each cache grows by concatenation at
+every step, in every layer, as the DynamicCache of transformers does. At a fork the first child
+takes over the parent's tensors, and each further child gets a copy.
 
-Copy-on-write by concatenation: a path is a chain of segments, some shared with other paths.
-
-The first implementation of EAB works this way. A fork copies nothing: the children refer to their
-parent's segments, which no longer change. New tokens of a path go into its own segment, which
-becomes a new, longer tensor at every step (torch.cat). For attention, the segments of the chain
-are concatenated to one temporary tensor, in every layer and for every path. These copies count as
+`concat-cow`: copy-on-write by concatenation. A path is a chain of segments, some shared with
+others. The first implementation of EAB works this way. A fork copies nothing: the children refer to
+their parent's segments, which no longer change. New tokens of a path go into its own segment, which
+becomes a new, longer tensor at every step (torch.cat). For attention, the segments of the chain are
+concatenated to one temporary tensor, in every layer and for every path. These copies count as
 copied bytes, and the temporary tensors count for the peak.
 
-No cache: every step sends the whole text of every live path through the model again.
-
+`recompute`: no cache. Every step sends the whole text of every live path through the model again.
 Nothing is kept between steps, so nothing is shared, copied or allocated. The cost is time: the
-number of tokens per forward pass grows with paths x length. While a layer computes its attention,
-K and V of all these tokens exist in this layer; this is the peak.
+number of tokens per forward pass grows with paths x length. While a layer computes its attention, K
+and V of all these tokens exist in this layer; this is the peak.
 """
 
 from bisect import insort

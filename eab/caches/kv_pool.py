@@ -1,13 +1,11 @@
-"""K and V tensors on a GPU that runs borrow in turn, so that CUDA graphs outlast a run.
+"""Tensors at fixed addresses for CUDA graphs: K and V, which runs borrow in turn so that graphs
+outlast a run, and the inputs of decode batches.
 
 A CUDA graph reads and writes fixed addresses. So the tensors of a run, with the static buffers of
 its batches, are kept when they have been replaced or the run has ended, and a later run that needs
 as many rows takes them, with their graphs. Rows come in whole blocks, because equal numbers recur.
 
-Static input buffers for CUDA graphs: the tensors of a decode batch at fixed addresses.
-
-A CUDA graph reads the same memory whenever it is replayed. So the next batch of the same size only
-writes new numbers into these buffers.
+The next batch of the same size only writes new numbers into the static buffers of its inputs.
 """
 
 import math

@@ -2,10 +2,6 @@
 
 Compiled code reads a list of the rows that each token sees. The plain way is PyTorch's: all rows
 under a mask or, if that reads less, the rows of each token gathered into one batch.
-
-Attention of tokens over lists of the rows that they see, by compiled code.
-
-Attention in plain PyTorch: over all rows under a mask, or over each token's rows, gathered.
 """
 
 from abc import abstractmethod

@@ -1,6 +1,5 @@
-"""The shape of one KV row, and what follows from the device that holds it.
-
-Properties of a layer's attention, as values: caches know nothing of model families.
+"""The shape of one KV row, what follows from the device that holds it, and the attention of each
+layer, as values: caches know nothing of model families.
 """
 
 from collections.abc import Sequence

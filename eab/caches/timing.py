@@ -3,9 +3,8 @@
 A prepared batch is run either by a model or by attention alone: every layer stores K and V and
 attends, with random numbers and without weights.
 
-Measure the constants of the cost model on this machine.
-
-Two short fits: seconds of growths over rows in use, and seconds of forward passes over rows held.
+The constants of the cost model are measured by two short fits: seconds of growths over rows in use,
+and seconds of forward passes over rows held.
 """
 
 import statistics

@@ -1,14 +1,11 @@
 """The command `eab batch`: many prompts through one scheduler, in shared forward passes.
 
-The lines of a prompt file: each is a run, with an id, a prompt and settings.
+Each line of the prompt file is a run: a JSON object with `prompt` or `messages` and optionally
+`id`, a `preset`, and any settings under their Python names.
 
-Each JSON object has `prompt` or `messages` and optionally `id`, a `preset`, and any settings under
-their Python names.
-
-The output folder of a batch: a run file per finished run, and a table of all samples.
-
-A complete run file appears when its run has finished, so the folder shows which runs are left.
-Until then the run is in `NAME.part.eab`, which remains if the process is killed.
+The output folder has a run file per finished run, and a table of all samples. A run file appears
+when its run has finished, so the folder shows which runs are left. Until then the run is in
+`NAME.part.eab`, which remains if the process is killed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,6 +1,5 @@
-"""Generate with a progress bar on stderr; Ctrl-C stops after the step and keeps the result.
-
-The output files of commands: run files and JSON, checked before the work, written after it.
+"""Generate with a progress bar on stderr; Ctrl-C stops after the step and keeps the result. Output
+files are checked before the work, and written after it.
 """
 
 import json

@@ -1,8 +1,7 @@
 """Chats in the format of OpenAI and transformers: messages with a role and content each.
 
-What is odd about a prompt: an already rendered chat template, or a space at the end.
-
-Where the thought of a reasoning model ends, by the markers that its chat template names.
+Also what is odd about a prompt (a chat template that is already rendered, a space at the end), and
+where the thought of a reasoning model ends, by the markers that its chat template names.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The probability of each answer: a bar for the certain bounds, a diamond for the estimate.
 
-Sentences about how uncertain the answers of a run are, and which forks cause it.
+Also sentences about how uncertain the answers are, and which forks cause it.
 """
 
 import math

@@ -1,6 +1,5 @@
-"""What all plotly charts share: colours, line styles, labels, sizes, and a version for print.
-
-plotly, which draws the charts; if it is missing, the error names the extra that has it.
+"""What all plotly charts share: colours, line styles, labels, sizes, and a version for print. If
+plotly is missing, the error names the extra that has it.
 """
 
 import html

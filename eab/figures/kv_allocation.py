@@ -1,6 +1,5 @@
-"""KV memory under three allocation schemes: a chart, a sentence and tables.
-
-The prefix cache of a model: which prefixes it holds, and how many runs read them.
+"""KV memory under three allocation schemes: a chart, a sentence and tables. Also the prefix cache
+of a model: which prefixes it holds, and how many runs read them.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,5 @@
-"""Slots over time: which request each slot served in each pass, and when it was idle.
-
-What a server is serving now: its slots over the last seconds, without any prompt text.
+"""Slots over time: which request each slot served in each pass, and when it was idle. Also the
+slots of a server over the last seconds, without any prompt text.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,6 +1,5 @@
-"""The parts of a lesson, as frozen values; `eab.lessons.lesson_files` reads them from a file.
-
-Turns the script of a section into a guide for the board, for the run that is shown.
+"""The parts of a lesson, as frozen values; `eab.lessons.lesson_files` reads them from a file. The
+script of a section becomes a guide for the board, for the run that is shown.
 """
 
 import math

@@ -1,6 +1,5 @@
-"""Reads lesson files, which are untrusted; `docs/lessons.md` describes the format.
-
-The lessons that are bundled with the project.
+"""Reads lesson files, which are untrusted; `docs/lessons.md` describes the format. The lessons of
+this project are bundled with it.
 """
 
 import re

@@ -1,7 +1,4 @@
-"""The charts that a lesson can show instead of the board, by name.
-
-Sliders for a formula or a computation, for exercises that do not use the board.
-"""
+"""What a lesson can show instead of the board, by name: charts, and sliders for a formula."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

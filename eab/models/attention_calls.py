@@ -1,10 +1,9 @@
-"""Records how each layer of a model calls its attention function.
+"""Records how each layer of a model calls its attention function, and which earlier tokens each
+token reads, according to the model's masks.
 
 A cache lets each token read the earlier tokens of its own path, and nothing else. Comparing logits
 with those of the plain model shows this only within rounding error, which is large in 16 bits. The
 arguments of the attention calls are exact in every data type.
-
-Which earlier tokens each token attends to, according to the model's masks.
 
 transformers builds a mask from a function of two positions. While a model is checked, this function
 is recorded. So the mask is known for every length, without a pass over a long text.

@@ -1,13 +1,9 @@
 """Attention over the caches of this project, as a function for transformers.
 
-It is registered with transformers' AttentionInterface, and looks up the batches of the current
-forward pass (eab.models.cache_attention). Their caches store the new K and V and compute attention.
-Outside such a pass, the function is transformers' own, so the model stays usable.
-
-Passes the batches of a forward pass to the attention of every layer, whatever arguments the
-model's own code passes on.
-
-Attention without our caches: transformers' own.
+It is registered with transformers' AttentionInterface, and looks up the batches of the forward pass
+that is running, whatever arguments the model's own code passes on. Their caches store the new K and
+V and compute attention. Outside such a pass, the function is transformers' own, so the model stays
+usable.
 """
 
 import inspect

@@ -1,11 +1,8 @@
-"""Refuses model families that the caches cannot serve, judging by the configuration.
-
-How many positions a model supports, and at which length it changes its rotary factors.
+"""What the configuration of a model says: whether the caches can serve its family, how many
+positions it supports, and which sampling settings its authors recommend.
 
 With the rotary embedding `longrope`, transformers rotates all positions of a text by other factors
 once the text is longer than the original length. This changes the K of earlier tokens.
-
-The sampling settings that the authors of a model recommend.
 """
 
 from collections.abc import Iterator, Mapping

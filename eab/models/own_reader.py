@@ -3,11 +3,9 @@
 Families differ in the name of the memory argument, and in what they must be told: the positions, or
 that no token is padding. Some keep states as attributes of their modules. Some cannot continue with
 several tokens at once, or with several texts. A `CallConvention` says which of these apply; the
-check at loading (`own_check`) finds the right one.
+check at loading finds the right one, and whether the model is causal.
 
-Checks a model that keeps its own memory: is it causal, and which call convention is right?
-
-The reference is a full forward pass of transformers. The paths of the check fork, continue with one
+Its reference is a full forward pass of transformers. The paths of the check fork, continue with one
 or several tokens, and drop tokens, as in a run with draft tokens.
 """
 

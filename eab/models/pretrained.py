@@ -1,6 +1,5 @@
-"""Models in transformers' own format: a config.json and safetensors, in a folder or on the Hub.
-
-Checks that a checkpoint is complete: it has all weights of its model, only in safetensors.
+"""Models in transformers' own format: a config.json and safetensors, in a folder or on the Hub. A
+checkpoint must be complete: it has all weights of its model, only in safetensors.
 """
 
 import json

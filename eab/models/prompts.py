@@ -1,6 +1,5 @@
-"""Turns a prompt into token ids.
-
-Renders chat templates, which are untrusted programs, within limits of time and size.
+"""Turns a prompt into token ids. Chat templates are untrusted programs, and are rendered within
+limits of time and size.
 
 transformers renders templates in a sandbox, which protects the machine but lets them loop forever.
 The same environment is used here, with limits on the time, on the characters of the output, and on

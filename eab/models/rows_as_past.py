@@ -4,7 +4,7 @@ They read K and V from transformers' cache object. We pass them a substitute tha
 our cache, and a mask of the rows that each token sees. A row is still written once, for all paths.
 Attention then costs what the model's own code costs.
 
-transformers' cache of a hybrid model without K and V, which a cache of this project keeps.
+A hybrid model keeps only its states in transformers' cache; a cache of this project has its rows.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,8 +1,5 @@
 """Finds where a named model is: in this project, in a package, in a folder or file, or on the Hub.
-
-Imports no torch.
-
-Lists the models that can be opened on this machine without a download. Imports no torch.
+Lists those that can be opened without a download. Imports no torch.
 """
 
 import hashlib

@@ -1,7 +1,4 @@
-"""The base class of all transformers models, whoever keeps their memory.
-
-Describes what a model's attention layers store and read, in a sentence for its card.
-"""
+"""The base class of all transformers models, whoever keeps their memory."""
 
 from collections.abc import Mapping, Sequence
 from itertools import starmap

@@ -1,16 +1,10 @@
-"""Weight layouts for CPU inference: the same values, stored for faster products with few rows.
+"""How the weights of a loaded model are stored, how many bytes they take, and in which layout.
 
-A decode step multiplies every weight matrix by one row per live path. Two layouts make this faster:
-tiles of our own products, where these can be compiled, and elsewhere the blocks of oneDNN. The rule
-is fixed, because a layout changes the rounding of the last bits, and the same seed should give
-the same texts. No weights are held twice, except those of an output layer that shares them with the
-input embedding, if there is enough memory; tiled, the two still share them.
-
-The weight matrices of a loaded model, by name, for display.
-
-Checkpoints whose weights another library has quantized, and whether the engine can run them.
-
-How the weights of a loaded model are stored, and how many bytes they take.
+A decode step multiplies every weight matrix by one row per live path. Two layouts make this faster
+on a CPU: tiles of our own products, where these can be compiled, and elsewhere the blocks of
+oneDNN. The rule is fixed, because a layout changes the rounding of the last bits, and the same seed
+should give the same texts. No weights are held twice, except those of an output layer that shares
+them with the input embedding, if there is enough memory; tiled, the two still share them.
 """
 
 from abc import ABC, abstractmethod

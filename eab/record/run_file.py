@@ -4,7 +4,7 @@ A run file is untrusted: its size is limited in every way that costs time or mem
 checked (eab.record.typed_json), and the events must fold. It is never unpickled. A truncated file,
 from a killed process or an incomplete copy, is read up to its last complete step.
 
-The size limits of a run file: just enough for any run that its settings allow.
+The limits are just enough for any run that its settings allow.
 """
 
 import gzip

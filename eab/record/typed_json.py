@@ -1,10 +1,8 @@
-"""Read values from JSON or TOML into the dataclass that declares them.
+"""Read values from JSON or TOML into the dataclass that declares them, events among them, and back.
 
 Values are not coerced: "3" is not 3, and True is not 1. The limits of numbers, texts and lists are
 declared with the fields (msgspec.Meta). The length of a list is checked before its elements, and
 reading stops at the first bad element, so a hostile file costs little.
-
-Convert events to and from JSON values (see `eab.record.typed_json`, `eab.events.fields`).
 """
 
 import json

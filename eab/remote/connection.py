@@ -3,7 +3,7 @@
 A request runs as a task of its own, so that the caller can give up at any moment. Its connection is
 then closed, which makes the server stop. Other connections stay open.
 
-Where the server is and how to log in: settings in the environment of this program.
+The environment of this program says where the server is and how to log in:
 
     EAB_REMOTE=http://127.0.0.1:8080  EAB_REMOTE_KEY=...  eab run ... --model llama.cpp:embedded
 

@@ -1,8 +1,7 @@
-"""The interface of both kinds of server, and checks for each value in an answer.
+"""The two kinds of server, behind one interface that checks each value in an answer.
 
-The llama.cpp server (github.com/ggml-org/llama.cpp, tools/server), through `/completion`.
-
-vLLM (docs.vllm.ai): `/v1/completions` with token ids as prompts.
+The llama.cpp server (github.com/ggml-org/llama.cpp, tools/server) is asked through `/completion`,
+vLLM (docs.vllm.ai) through `/v1/completions`, both with token ids as prompts.
 """
 
 import math

@@ -4,12 +4,9 @@ A server returns the K most likely tokens and their ln p. With `0 < top_k <= K`,
 distribution consists of just these tokens. So entropies, draws, weights and bounds are exactly
 those of the same settings on this machine, up to the rounding of the server's numbers.
 
-Checks, when connecting, that a server can do what the engine needs.
-
-Finds a model by name, on this machine or on a server: `llama.cpp:NAME` and `vllm:NAME`.
-
-NAME is one that `eab.models.loading` accepts, because the tokenizer and the configuration are read
-on this machine: `embedded`, a folder, or a Hub id. For vLLM it is also the model's name there.
+A model is found by name, `llama.cpp:NAME` or `vllm:NAME`, and checked when connecting. NAME is one
+that `eab.models.loading` accepts, because the tokenizer and the configuration are read on this
+machine: `embedded`, a folder, or a Hub id. For vLLM it is also the model's name there.
 """
 
 import os

@@ -4,12 +4,11 @@ It receives the same messages as the app's board and sends requests: for message
 stop the run, and to show another threshold. Features that need Python are offered only after Python
 has answered a first request: a saved page has the message but no kernel.
 
-A widget with a still of itself, for readers without a kernel: a saved notebook, its preview on
-GitHub, or a page made from it.
-
-If an output has both a widget and a still, JupyterLab shows only the widget, and "model not found"
-if the widget is gone. So the still is an output of its own, before the widget's output. The widget
-hides the still while it is alive, and the still hides the error.
+It comes with a still of itself, for readers without a kernel: a saved notebook, its preview on
+GitHub, or a page made from it. If an output has both a widget and a still, JupyterLab shows only
+the widget, and "model not found" if the widget is gone. So the still is an output of its own,
+before the widget's output. The widget hides the still while it is alive, and the still hides the
+error.
 """
 
 import atexit

@@ -1,16 +1,13 @@
-"""The interface of a drafter.
+"""The interface of a drafter, and two drafters without a model.
 
-Draft tokens without a model: those that followed the same tokens earlier.
+The first draws on what followed the same tokens earlier. Prompt lookup (Saxena, 2023,
+github.com/apoorvumang/prompt-lookup-decoding; vLLM calls it ngram) searches the path's own tokens.
+Sibling lookup also searches the other paths of the tree, because siblings repeat each other.
 
-Prompt lookup (Saxena, 2023, github.com/apoorvumang/prompt-lookup-decoding; vLLM calls it ngram)
-searches the path's own tokens. Sibling lookup also searches the other paths of the tree, because
-siblings repeat each other.
-
-Draft tokens from the server that computes the predictions: it continues the text itself.
-
-Asked for several tokens instead of one, a server returns its own most likely tokens and the
-prediction before each of them. While the run draws the same tokens, one request serves several
-steps. At a fork, the child that takes the server's token keeps using its predictions.
+The other draws on the server that computes the predictions. Asked for several tokens instead of
+one, a server returns its own most likely tokens and the prediction before each of them. While the
+run draws the same tokens, one request serves several steps. At a fork, the child that takes the
+server's token keeps using its predictions.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """The speculation of one run: a drafter, and the rule that sets how many tokens it drafts.
 
-How many tokens to draft: a fixed number, or the number that pays off on this machine in this
-run.
+That is a fixed number, or the number that pays off on this machine in this run.
 
 A pass of T tokens takes a + b T seconds. One more draft token costs b + d: one more token in the
 pass, and the drafter's time for it. If the token is accepted, b is recovered, because that token

@@ -1,8 +1,6 @@
 """Counts and times of a run's draft tokens, from its events.
 
-Pure Python; everything here is measured.
-
-The expected gain from speculation, in formulas. Pure Python.
+They are measured; the gain that is expected from them follows from formulas. Pure Python.
 
 `alpha` is the probability that a draft token is accepted if those before it were; it is assumed to
 be the same for all draft tokens. `length` is the number of draft tokens per pass. From Leviathan,

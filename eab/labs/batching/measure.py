@@ -1,8 +1,5 @@
-"""Serves the same requests in three ways, which differ only in when requests are submitted.
-
-The sets of requests that the Batching page offers; their lengths decide the cost of each way.
-
-The job that serves the same requests in every way.
+"""Serves the same requests in three ways, which differ only in when requests are submitted. The
+lengths of the sets that the Batching page offers decide the cost of each way.
 """
 
 import time

@@ -5,12 +5,6 @@ warm-up without points. To stop a measurement, stop iterating.
 
 The first three experiments repeat questions of the paper; the last two are about other models and
 memory. No number is taken from the paper.
-
-Common parts of the BMC experiments: rounds, pauses, and the calibration before them.
-
-The BMC experiment with rejected draft tokens: the cost of each way to store K and V.
-
-The job that runs a BMC experiment.
 """
 
 import math

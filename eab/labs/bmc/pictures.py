@@ -1,7 +1,4 @@
-"""Charts and sentences about the BMC experiments: medians and quartiles of repeats.
-
-The predicted r* compared with the best r tried, for the shapes of other models.
-"""
+"""Charts and sentences about the BMC experiments: medians and quartiles of repeats."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

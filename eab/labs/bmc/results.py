@@ -1,8 +1,6 @@
-"""Results of the BMC measurements: frozen points, a report that collects them, and its file.
+"""Results of the BMC measurements: frozen points, a report that collects them, its file and tables.
 
 Seconds and bytes are measured unless called predictions. A point with seconds is one repeat.
-
-Measurements and computations of the BMC laboratory as tables for download.
 """
 
 from collections.abc import Iterable, Sequence

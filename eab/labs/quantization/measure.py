@@ -3,9 +3,7 @@
 A generator of points, with progress between them; to stop, stop iterating. At most two copies of
 the model are in memory. Their steps alternate, so a disturbance of the machine affects both.
 
-How fast a machine reads weights and multiplies: the two limits of the roofline.
-
-The job that measures a model in every weight format.
+Also how fast the machine reads weights and multiplies, the two limits of the roofline.
 """
 
 import math

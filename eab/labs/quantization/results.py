@@ -1,8 +1,7 @@
 """Results for weights in fewer bits: frozen points, and the report that collects them.
 
-The minimum time of a decode step: its weights are read once and multiplied with every row.
-
-The roofline model of Williams, Waterman and Patterson, 2009, over the number of rows.
+The minimum time of a decode step, in which weights are read once and multiplied with every row,
+follows from the roofline model of Williams, Waterman and Patterson, 2009.
 """
 
 from collections.abc import Iterable

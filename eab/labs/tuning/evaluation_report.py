@@ -1,6 +1,7 @@
 """The results of an evaluation, as a table and as a verdict on whether the tree helps.
 
-How well a score of uncertainty separates wrong from right answers, with bootstrap intervals.
+A score of uncertainty is judged by how well it separates wrong from right answers, with bootstrap
+intervals.
 """
 
 import math

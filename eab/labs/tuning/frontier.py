@@ -1,9 +1,7 @@
 """Which settings gain the most at the least cost, against independent sampling at equal cost.
 
-Means over seeds, with Student's t intervals.
-
-Values of different prompts under one seed share random numbers, so the prompts are averaged first.
-The standard error comes from the spread between seeds.
+Means over seeds have Student's t intervals. Values of different prompts under one seed share random
+numbers, so the prompts are averaged first. The standard error comes from the spread between seeds.
 """
 
 import math

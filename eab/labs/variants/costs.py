@@ -1,6 +1,5 @@
-"""The costs of the variants side by side: sentences, and rows for the terminal and the page.
-
-The runs of a comparison as tables for download.
+"""The costs of the variants side by side: sentences, and rows for the terminal, the page and
+downloads.
 """
 
 from collections.abc import Callable, Sequence

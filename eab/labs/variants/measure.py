@@ -1,7 +1,4 @@
-"""Runs one request under several settings that change time and bytes, but not the tokens.
-
-The job that compares runs of one prompt under several settings.
-"""
+"""Runs one request under several settings that change time and bytes, but not the tokens."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -1,7 +1,4 @@
-"""Runs of a prompt that differ in KV cache or draft length, and repeats that time them.
-
-How long each variant took, by repeat, and the file of recorded repeats.
-"""
+"""Runs of a prompt that differ in KV cache or draft length, and repeats that time them."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence

@@ -1,6 +1,5 @@
-"""The base class of linear layers with quantized weights.
-
-Weights and inputs in bfloat16, computed by oneDNN with float32 accumulation.
+"""The base class of linear layers with quantized weights, and the simplest of them: weights and
+inputs in bfloat16, computed by oneDNN with float32 accumulation.
 """
 
 from abc import ABC, abstractmethod

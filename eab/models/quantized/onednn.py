@@ -1,8 +1,5 @@
-"""Products of eight-bit integers by oneDNN, on any processor.
-
-Rounding to eight bits, symmetrically and without zero points.
-
-x ≈ integer * scale, where the integer is between -127 and 127.
+"""Products of eight-bit integers by oneDNN, on any processor. Numbers are rounded symmetrically,
+without zero points: x ≈ integer * scale, where the integer is between -127 and 127.
 """
 
 from functools import cache
