@@ -30,7 +30,7 @@ from eab.labs.bmc.measure import measure
 from eab.labs.bmc.results import ExperimentReport
 from eab.labs.quantization import held_out
 from eab.labs.quantization import measure as experiments
-from eab.labs.quantization import measure as machine_speed
+from eab.labs.quantization import measure as measure_formats
 from eab.labs.quantization.results import FormatMissing, FormatReport
 from eab.labs.variants.results import CACHES
 from eab.models.huggingface import HuggingFaceModel
@@ -179,7 +179,7 @@ def test_weight_formats_are_compared_on_the_device(waits, monkeypatch):
     monkeypatch.setattr(held_out, "texts", lambda: fables)
     monkeypatch.setattr(experiments, "ROWS", (1, 3))
     monkeypatch.setattr(experiments, "WEIGHT_FORMATS", (AS_LOADED, "int8", "nf4"))
-    monkeypatch.setitem(machine_speed.SIZES, "cuda", machine_speed.Sizes(2**22, 256, 2))
+    monkeypatch.setitem(measure_formats.SIZES, "cuda", measure_formats.Sizes(2**22, 256, 2))
     report = FormatReport()
 
     def load(weights: str) -> HuggingFaceModel:

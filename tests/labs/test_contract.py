@@ -22,10 +22,8 @@ from eab.events import Pause, Progressed, RunEnded, RunStarted
 from eab.labs.batching import measure as batching
 from eab.labs.batching import results as batching_results
 from eab.labs.bmc import measure as bmc
-from eab.labs.bmc import measure as rejection
 from eab.labs.bmc import results as bmc_results
 from eab.labs.quantization import held_out
-from eab.labs.quantization import measure as machine_speed
 from eab.labs.quantization import measure as quantization
 from eab.labs.quantization import results as quantization_results
 from eab.labs.tuning import job as tuning
@@ -34,7 +32,6 @@ from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.variants import measure as variants
 from eab.labs.variants import results as variants_results
-from eab.labs.variants import results as variants_times
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
 
@@ -92,7 +89,7 @@ LABS = {
         lambda: variants_results.cache_variants(CACHES),
         RunStarted,
         "caches/times.json",
-        variants_times,
+        variants_results,
     ),
     "tuning": Lab(
         lambda model: tuning.report_sweep(
@@ -132,9 +129,9 @@ def lab(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lab:
     monkeypatch.setattr(quantization, "ROWS", (1,))
     monkeypatch.setattr(quantization, "WEIGHT_FORMATS", ("as-loaded", "int8"))
     monkeypatch.setattr("eab.labs.bmc.measure.calibrate", no_calibration)
-    for module in (batching, rejection):  # a fast machine would not pause at all
+    for module in (batching, bmc):  # a fast machine would not pause at all
         monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setitem(machine_speed.SIZES, "cpu", machine_speed.Sizes(2**16, 64, 1))
+    monkeypatch.setitem(quantization.SIZES, "cpu", quantization.Sizes(2**16, 64, 1))
     return LABS[request.param]
 
 

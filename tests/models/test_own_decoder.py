@@ -14,7 +14,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3MLP
 
 from eab import compiled
 from eab.caches.tree import TreeCache
-from eab.models import weights as weight_layouts
+from eab.models import weights as model_weights
 from eab.models.decoder import Decoder
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.products import CompiledProduct, MergedProduct
@@ -34,7 +34,7 @@ STORED = {
     "int4": ("int4", "auto"),
     "nf4": ("nf4", "auto"),
 }
-if weight_layouts._can_prepack():
+if model_weights._can_prepack():
     STORED["prepacked"] = ("as-loaded", "prepacked")
 USUAL = "plain"
 if compiled.can_compile():

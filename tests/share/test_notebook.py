@@ -29,7 +29,7 @@ from eab.errors import NotebookError, PromptError
 from eab.formatting import counted
 from eab.models.sources import EMBEDDED_FOLDER
 from eab.run import fold
-from eab.share import widget as with_still
+from eab.share import widget as board_widget
 from eab.what_if.resimulate import resimulate
 
 NOTEBOOK = ROOT / "notebooks" / "explore.ipynb"
@@ -55,7 +55,7 @@ def displayed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The arguments and the data of each call that displays something."""
     found: list[Any] = []
     monkeypatch.setattr(
-        with_still, "display", lambda data, **more: found.append({"data": data, **more})
+        board_widget, "display", lambda data, **more: found.append({"data": data, **more})
     )
     return found
 
@@ -78,7 +78,7 @@ def test_show_sends_the_whole_run_and_displays_a_still_picture(displayed: list[A
 def test_the_still_of_a_live_run_is_replaced_by_one_of_its_end(
     displayed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(with_still, "get_ipython", lambda: SimpleNamespace(kernel=None))
+    monkeypatch.setattr(board_widget, "get_ipython", lambda: SimpleNamespace(kernel=None))
     model = PatientModel()
     live = eab.explore(model, "0", entropy_threshold=0.5, max_new_tokens=4)
     live._ipython_display_()

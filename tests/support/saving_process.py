@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 
 from places import ROOT
 
-from app.server import store as store_file
+from app.server import store as run_store
 from app.server.store import RUNS, NamedStore, RunStore
 from eab import record
 from eab.errors import StoreError
@@ -72,7 +72,7 @@ def killed(store: RunStore, times: int) -> dict[str, Any]:
 
 def beside_each_other(store: RunStore, times: int) -> dict[str, Any]:
     """Let four processes save, rename and delete simultaneously, this number of times each."""
-    store_file._TIMEOUT = 60.0  # type: ignore[misc]  # long, for busy machines
+    run_store._TIMEOUT = 60.0  # type: ignore[misc]  # long, for busy machines
     with _writer(store, times) as a, _writer(store, times) as b, _writer(store, times) as c:
         saved = [*_writing_here(store, times), *a, *b, *c]
     return {"told": len(saved), "lost": _lost(store, saved), "names": _names(store)}
