@@ -13,7 +13,7 @@ from app.widgets.charts import csv_file, downloads, draw, origin, white_backgrou
 from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
 from eab.errors import ConfigError
-from eab.labs.batching.measure import serving_job
+from eab.labs.batching.job import serving_job
 from eab.labs.batching.results import BatchingComparison, Workload
 from eab.labs.batching.sentences import headline
 

@@ -19,7 +19,7 @@ from eab.caches.growth import CostModel
 from eab.config import AUTO, AllocationStep
 from eab.figures.captions import ENDINGS
 from eab.formatting import as_sentence
-from eab.labs.bmc.measure import experiment_job
+from eab.labs.bmc.job import experiment_job
 from eab.labs.bmc.results import Experiment, ExperimentReport, dumps
 from eab.token_text import visible
 

@@ -17,7 +17,7 @@ from eab.labs.variants.costs import (
     variant_rows,
     variants_sentence,
 )
-from eab.labs.variants.measure import comparison_job
+from eab.labs.variants.job import comparison_job
 from eab.labs.variants.results import VariantRuns, cache_variants
 
 WHAT_THEY_DO = """

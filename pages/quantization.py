@@ -18,7 +18,7 @@ from eab.errors import EabError
 from eab.formatting import as_sentence
 from eab.labs.quantization import matrix_pictures as matrices
 from eab.labs.quantization.fork_diff import moved, same_request
-from eab.labs.quantization.measure import formats_job
+from eab.labs.quantization.job import formats_job
 from eab.labs.quantization.results import FormatReport, RunPoint, dumps, run_point
 from eab.labs.quantization.rounding import BITS, NF4_BITS, RoundingGrid
 from eab.run import RunState

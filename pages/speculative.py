@@ -12,7 +12,7 @@ from app.widgets.charts import chips, csv_file, downloads, draw, origin, white_b
 from app.widgets.status_line import show_problems
 from eab.config import BranchingConfig, DrafterName
 from eab.labs.variants.costs import variants_sentence
-from eab.labs.variants.measure import comparison_job
+from eab.labs.variants.job import comparison_job
 from eab.labs.variants.results import VariantRuns, draft_length_variants
 from eab.lessons import bundled_runs
 

@@ -29,8 +29,9 @@ from eab.errors import RunsError
 from eab.events import Event, Progressed
 from eab.labs.batching import results as batching
 from eab.labs.batching import sentences as batching_table
-from eab.labs.batching.measure import CLASS, PRESETS, compare_ways
+from eab.labs.batching.measure import compare_ways
 from eab.labs.batching.results import MAX_REPEATS, BatchingComparison, RequestEvent, Workload
+from eab.labs.batching.workloads import CLASS, PRESETS
 from eab.labs.bmc import pictures as bmc_experiments
 from eab.labs.bmc import results as bmc_results
 from eab.labs.bmc.measure import measure

@@ -4,18 +4,20 @@ page shows to the user of this tab.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import streamlit as st
 
 from app.server.estimate import QueuePosition
 from app.server.live_run import LiveTask
 from app.state.process import worker
-from app.state.slot import Entry
 from eab import token_text
 from eab.errors import EabError
 from eab.figures.captions import ENDINGS
 from eab.formatting import as_sentence, human_seconds, ordinal
+
+if TYPE_CHECKING:
+    from app.state.slot import Entry
 
 
 def progress(live: LiveTask[Any]) -> tuple[float, str]:
@@ -83,7 +85,7 @@ def message() -> str:
     return cast(str, st.session_state.get(_MESSAGE, ""))
 
 
-def problems(*shown: Entry[Any]) -> list[str]:
+def problems(*shown: "Entry[Any]") -> list[str]:
     """The problems of the last action and of the page, with control characters made visible."""
     ends = (entry.state.ended for entry in shown)
     failures = [entry.live.message for entry in shown if entry.live is not None]

@@ -7,7 +7,6 @@ import streamlit as st
 
 from app.widgets.setting_widgets import KEPT
 from eab.errors import ConfigError
-from eab.labs.batching.measure import PRESETS
 from eab.labs.batching.results import (
     MAX_NEW_TOKENS,
     MAX_PATHS,
@@ -18,6 +17,7 @@ from eab.labs.batching.results import (
     ServingRequest,
     Workload,
 )
+from eab.labs.batching.workloads import PRESETS
 from eab.timing import MIN_REPEATS
 
 _PRESET, _SLOTS, _REPEATS, _PATHS = (

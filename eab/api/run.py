@@ -11,7 +11,7 @@ from eab.analysis.answer_parts import TEXT
 from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.analysis.uncertainty import Uncertainty, uncertainty
-from eab.api.arguments import AnyPart, answers_by, checked_rule
+from eab.api.answer_functions import AnyPart, answers_by, checked_rule
 from eab.config import SETTINGS, AllocationStep
 from eab.errors import ApproximateWarning, RecordError, check_one_of
 from eab.events import Event

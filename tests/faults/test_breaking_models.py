@@ -17,7 +17,7 @@ from app.server.worker import Worker
 from eab.config import BranchingConfig
 from eab.engine.job import run_job
 from eab.errors import ModelError
-from eab.labs.variants.measure import comparison_job
+from eab.labs.variants.job import comparison_job
 from eab.labs.variants.results import cache_variants
 
 CONFIG = BranchingConfig(max_new_tokens=12, max_paths=4)

@@ -11,7 +11,7 @@ from app.server.model_cache import ModelCache
 from app.server.worker import Worker
 from eab.config import BranchingConfig
 from eab.engine.job import run_job
-from eab.labs.quantization.measure import formats_job
+from eab.labs.quantization.job import formats_job
 from eab.labs.quantization.results import FormatMissing
 from eab.models.loading import load_model
 

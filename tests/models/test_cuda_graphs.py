@@ -312,7 +312,7 @@ def test_logits_of_one_batch_are_not_overwritten_by_the_next(capturing, tracer):
 
 
 def test_static_buffers_are_for_recurring_sizes_and_keep_their_addresses(capturing, tracer):
-    cache = TreeCache(capturing("llama", tracer.capture).kv_shape, 507, 2**40, padded=True)
+    cache = TreeCache(capturing("llama", tracer.capture).kv_shape, 4096, 2**40, padded=True)
     sizes = range(1, MAX_BUFFERS + 2)
     for size in [*sizes, *sizes]:
         assert cache.prepare([0], [[5] * size]).static_buffers is None

@@ -1,21 +1,16 @@
-"""Serves the same requests in three ways, which differ only in when requests are submitted. The
-lengths of the sets that the Batching page offers decide the cost of each way.
-"""
-
+"""Serves the same requests in three ways, which differ only in when requests are submitted."""
 import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from eab.analysis.schedule import ScheduledPass, ScheduleRecorder
 from eab.engine.handle import Handle
-from eab.engine.job import Job, JobContext
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.events import Event, Progressed, RunEnded, TokensAppended
 from eab.labs.batching.results import (
     WAYS,
-    BatchingComparison,
     BatchingEvent,
     RequestEvent,
     ServingBegan,
@@ -138,42 +133,3 @@ _STORIES: Final = (
     "Anna wanted to bake a cake. First she",
     "A fox and a rabbit were friends. One day the fox",
 )
-
-
-def _asked(*pairs: tuple[str, int]) -> tuple[ServingRequest, ...]:
-    return tuple(ServingRequest(*pair) for pair in pairs)
-
-
-CLASS: Final = "A class: eight short, two long"
-PRESETS: Final = {
-    CLASS: _asked(
-        *((prompt, 16) for prompt in _SHORT[:2]),
-        (_STORIES[0], 120),
-        *((prompt, 16) for prompt in _SHORT[2:5]),
-        (_STORIES[1], 120),
-        *((prompt, 16) for prompt in _SHORT[5:]),
-    ),
-    "Mixed lengths": _asked(
-        (_SHORT[0], 16),
-        (_STORIES[0], 96),
-        (_SHORT[1], 16),
-        (_STORIES[1], 48),
-        (_STORIES[2], 24),
-        (_SHORT[2], 16),
-        (_STORIES[3], 72),
-        (_SHORT[3], 16),
-    ),
-    "All equal": _asked(*((prompt, 32) for prompt in (*_STORIES, *reversed(_STORIES)))),
-}
-
-
-def serving_job(workload: Workload, model_name: str) -> Job[BatchingComparison]:
-    """The job that serves these requests in every way."""
-
-    def begin(context: JobContext) -> Iterator[BatchingEvent]:
-        from eab.models.machine import describe_machine
-
-        return compare_ways(context.model, workload, describe_machine(context.model.card.device))
-
-    requests = tuple(Request(asked.prompt, workload.config(asked)) for asked in workload.requests)
-    return Job("serving", model_name, BatchingComparison(), begin, requests)

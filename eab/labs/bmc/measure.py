@@ -30,12 +30,10 @@ from eab.caches.timing import (
     time_spare_rows,
     time_step,
 )
-from eab.engine.job import Job, JobContext
 from eab.events import Progressed, RunEnded
 from eab.labs.bmc.results import (
     Experiment,
     ExperimentBegan,
-    ExperimentReport,
     LengthTimed,
     MemoryHeld,
     RejectionTimed,
@@ -364,13 +362,3 @@ def _time_setting(
         sum(getattr(step, part) for step in steps) for part in ("growth", "rest", "spare")
     )
     yield RTimed(work, r, padded, growth, rest, spare, len(growths), sum(growths))
-
-
-def experiment_job(experiment: Experiment, rows: int, model_name: str) -> Job[ExperimentReport]:
-    """An experiment; `rows` is the number of KV rows that each of its runs writes."""
-
-    def begin(context: JobContext) -> Iterator[ReportEvent]:
-
-        return measure(experiment, context.model, rows)
-
-    return Job(f"bmc {experiment}", model_name, ExperimentReport(), begin)

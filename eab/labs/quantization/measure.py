@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor
@@ -18,8 +18,6 @@ from torch import Tensor
 from eab.caches.timing import NO_LIMIT, now, prefilled_tree, time_step
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
-from eab.engine.job import Job, JobContext
-from eab.engine.request import Request
 from eab.errors import ModelError
 from eab.events import Progressed, RunEnded
 from eab.formatting import counted
@@ -27,7 +25,6 @@ from eab.labs.quantization import held_out
 from eab.labs.quantization.results import (
     FormatMeasured,
     FormatMissing,
-    FormatReport,
     FormatsBegan,
     FormatStep,
     MachineMeasured,
@@ -253,25 +250,3 @@ def _entropy_error(model: TransformersModel, texts: _Texts) -> float | None:
         for ids, bits in texts.known
     ]
     return fmean(errors) if errors else None
-
-
-def formats_job(prompt: str, model_name: str) -> Job[FormatReport]:
-    """The job that measures this model in every weight format."""
-
-    def begin(context: JobContext) -> Iterator[ReportEvent]:
-        from eab.models.loading import load_model
-
-        if context.model.kv_shape.blocks is not None:
-            raise ModelError(
-                f"the weights of {model_name} are on a server; choose a model on this machine"
-            )
-
-        def load(weights: str) -> "TransformersModel":
-            if weights == AS_LOADED:
-                return cast("TransformersModel", context.model)
-            return load_model(model_name, weights=weights)
-
-        return measure_formats(load, prompt)
-
-    next_token = Request(prompt, BranchingConfig(max_paths=1, max_new_tokens=1))
-    return Job("formats", model_name, FormatReport(), begin, requests=(next_token,))

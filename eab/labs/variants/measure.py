@@ -5,8 +5,6 @@ from dataclasses import replace
 
 from eab.caches.prefix_cache import PrefixCache
 from eab.caches.prefixed_tree import prefix_cache
-from eab.config import BranchingConfig
-from eab.engine.job import Job, JobContext
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Pause, Progressed, RunEnded
@@ -16,7 +14,6 @@ from eab.labs.variants.results import (
     RunTimed,
     Settings,
     VariantEvent,
-    VariantRuns,
     possible,
     run_timed,
 )
@@ -78,25 +75,3 @@ def _timed_run(
             yield Progressed(min(1.0, steps / request.config.max_new_tokens), name)
     if fold.run is not None and fold.run.ended is not None and fold.run.ended.reason == "finished":
         yield run_timed(name, fold.run)
-
-
-def comparison_job(
-    prompt: str, config: BranchingConfig, model_name: str, empty: VariantRuns
-) -> Job[VariantRuns]:
-    """A run of each variant of an empty comparison, then alternating repeats for the times."""
-    variants = empty.variants
-    drafters = [settings.get("drafter", config.drafter) for settings in variants.values()]
-
-    def begin(context: JobContext) -> Iterator[VariantEvent]:
-
-        return run_variants(context.model, context.requests[0], variants, context.draft)
-
-    return Job(
-        empty.kind,
-        model_name,
-        empty,
-        begin,
-        requests=(Request(prompt, config),),
-        max_turns=config.max_new_tokens * len(variants) * (1 + REPEATS),
-        needs_draft="model" in drafters,
-    )

@@ -13,9 +13,9 @@ from app.state import weight_matrix
 from app.state.process import worker
 from eab.analysis.kv_allocation import demand_of, kv_allocation
 from eab.figures.kv_allocation import allocation_sentence
-from eab.labs.batching.measure import PRESETS
 from eab.labs.batching.results import WAYS
 from eab.labs.batching.sentences import headline
+from eab.labs.batching.workloads import PRESETS
 from eab.labs.bmc import pictures as bmc_pictures
 from eab.labs.bmc.results import EXPERIMENTS, Experiment
 from eab.labs.bmc.run_pictures import strip_sentence

@@ -13,13 +13,13 @@ from app.server.worker import Worker
 from eab.config import BranchingConfig
 from eab.engine.job import Job, run_job
 from eab.errors import LimitError
-from eab.labs.batching.measure import serving_job
+from eab.labs.batching.job import serving_job
 from eab.labs.batching.results import ServingRequest, Workload
-from eab.labs.quantization.measure import formats_job
+from eab.labs.quantization.job import formats_job
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.job import sweep_job
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
-from eab.labs.variants.measure import comparison_job
+from eab.labs.variants.job import comparison_job
 from eab.labs.variants.results import cache_variants
 
 RULES = Rules(max_prompt_tokens=5, max_paths=8, kv_limit_mib=3)

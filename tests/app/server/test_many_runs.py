@@ -18,7 +18,7 @@ from eab.config import BranchingConfig
 from eab.engine.generation import Generation
 from eab.engine.job import run_job
 from eab.events import Probed
-from eab.labs.variants.measure import comparison_job
+from eab.labs.variants.job import comparison_job
 from eab.labs.variants.results import cache_variants
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import RunFold, fold

@@ -21,7 +21,7 @@ from eab.engine.job import run_job
 from eab.engine.probe import PROBED
 from eab.events import RunEnded
 from eab.figures.captions import cost_sentence
-from eab.labs.variants.measure import comparison_job
+from eab.labs.variants.job import comparison_job
 from eab.labs.variants.results import VariantRuns, cache_variants
 from eab.lessons import bundled_runs
 from eab.models.loading import load_model
