@@ -12,8 +12,8 @@ from app.widgets.request_editor import requests
 from eab.analysis.kv_allocation import demand_of
 from eab.errors import ConfigError
 from eab.formatting import times
-from eab.labs.batching.workloads import CLASS, PRESETS
 from eab.labs.batching.results import MAX_REPEATS, WAYS, ServingRequest
+from eab.labs.batching.workloads import CLASS, PRESETS
 from eab.labs.bmc.pictures import EXPERIMENT_FIGURES
 from eab.labs.bmc.results import (
     EXPERIMENTS,

@@ -1,4 +1,5 @@
 """Serves the same requests in three ways, which differ only in when requests are submitted."""
+
 import time
 from collections.abc import Iterator, Sequence
 from typing import Final
