@@ -8,7 +8,7 @@ from typing import Any
 from eab import token_text
 from eab.analysis.answers import group_answers
 from eab.analysis.uncertainty import attribute_to_forks
-from eab.figures.answers import effect_words, forks_sentence
+from eab.figures.uncertainty import effect_words, forks_sentence
 from eab.run import RunState
 
 

@@ -15,8 +15,8 @@ from eab.analysis.answers import Answer, Answers
 from eab.analysis.kv_allocation import separate_bytes
 from eab.analysis.uncertainty import attribute_to_forks, uncertainty
 from eab.events.chat import as_json as as_json_messages
-from eab.figures.answers import forks_sentence, uncertainty_sentence
 from eab.figures.captions import answers_sentence, cost_sentence, limit_sentence
+from eab.figures.uncertainty import forks_sentence, uncertainty_sentence
 from eab.formatting import counted
 from eab.labs.variants.costs import (
     COST_NOTE,

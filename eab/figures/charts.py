@@ -1,17 +1,10 @@
-"""What all plotly charts share: colours, line styles, labels, sizes, and a version for print. If
-plotly is missing, the error names the extra that has it.
-"""
+"""What all plotly charts share: colours, line styles, labels, sizes, and a version for print."""
 
 import html
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-import numpy as np  # noqa: F401
-import pandas as pd  # noqa: F401
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
-
-from eab.errors import need
+from eab.figures.drawing import go, make_subplots
 from eab.figures.timings import MILLI
 from eab.formatting import shortened
 from eab.timing import Timing
@@ -161,7 +154,5 @@ def for_print(figure: go.Figure) -> go.Figure:
 # Plotly uses numpy and pandas if it finds them loaded, even if another thread is still loading
 # them. Importing them here waits until they are complete.
 
-
-need("app", "plotly")
 
 __all__ = ["go", "make_subplots"]

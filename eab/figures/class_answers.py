@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from eab.figures.charts import BLUE, ORANGE, bar_pattern, go, laid_out, text_label
+from eab.figures.charts import BLUE, ORANGE, bar_pattern, laid_out, text_label
+from eab.figures.drawing import go
 from eab.formatting import counted, listed, quoted
 
 _LONGEST_LABEL = 40  # characters

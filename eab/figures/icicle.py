@@ -3,7 +3,8 @@
 import math
 
 from eab import token_text
-from eab.figures.charts import go, text_label
+from eab.figures.charts import text_label
+from eab.figures.drawing import go
 from eab.run import Path, RunState
 
 _MAX_LABEL = 40  # characters

@@ -10,17 +10,8 @@ import pandas as pd
 from eab import token_text
 from eab.analysis.kv_allocation import SCHEMES, KvAllocation, Scheme
 from eab.analysis.prefixes import PrefixesNow, SegmentNow
-from eab.figures.charts import (
-    BLUE,
-    GREY,
-    ORANGE,
-    bar_pattern,
-    byte_unit,
-    go,
-    laid_out,
-    make_subplots,
-    text_label,
-)
+from eab.figures.charts import BLUE, GREY, ORANGE, bar_pattern, byte_unit, laid_out, text_label
+from eab.figures.drawing import go, make_subplots
 from eab.figures.tables import text_table
 from eab.formatting import counted, human_bytes, listed, with_ratio
 from eab.timing import NOTHING_YET

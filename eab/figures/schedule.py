@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
 from eab.analysis.schedule import Schedule, ScheduledPass, Segment
-from eab.figures.charts import BLUE, GOLD, GREEN, GREY, ORANGE, PURPLE, bar_pattern, go, laid_out
+from eab.figures.charts import BLUE, GOLD, GREEN, GREY, ORANGE, PURPLE, bar_pattern, laid_out
+from eab.figures.drawing import go
 from eab.formatting import counted, human_bytes
 
 Across = Literal["seconds", "passes"]

@@ -13,7 +13,7 @@ from eab.analysis.answers import Answers
 from eab.analysis.kv_allocation import separate_bytes
 from eab.analysis.uncertainty import ForkShare, Uncertainty
 from eab.config import SETTINGS
-from eab.figures.answers import effect, text_before
+from eab.figures.uncertainty import effect, text_before
 from eab.formatting import shortened
 from eab.run import RunState
 

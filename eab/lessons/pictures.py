@@ -12,7 +12,7 @@ from eab.lessons.sources import Source, Sources
 from eab.speculation.stats import expected_tokens
 
 if TYPE_CHECKING:
-    from eab.figures.charts import go
+    from eab.figures.drawing import go
 
 
 Drawn = tuple[str, "go.Figure"]  # a sentence about the chart, and the chart

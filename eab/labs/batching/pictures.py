@@ -5,7 +5,8 @@ from typing import Final, NamedTuple
 
 from eab import token_text
 from eab.analysis.schedule import Schedule
-from eab.figures.charts import BLUE, GREEN, ORANGE, go, laid_out, text_label
+from eab.figures.charts import BLUE, GREEN, ORANGE, laid_out, text_label
+from eab.figures.drawing import go
 from eab.figures.schedule import CURSOR, Across, Lane, add_idle, add_steps, add_work
 from eab.formatting import human_bytes
 from eab.labs.batching.results import TITLES, BatchingComparison, Way

@@ -12,11 +12,11 @@ from eab.figures.charts import (
     add_line,
     add_timings,
     from_zero,
-    go,
     laid_out,
     line_style,
     log_axis,
 )
+from eab.figures.drawing import go
 from eab.figures.timings import in_ms, ratio_words, repeats_words
 from eab.formatting import counted, human_bytes, listed
 from eab.labs.bmc.results import (

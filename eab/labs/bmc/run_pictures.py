@@ -13,11 +13,10 @@ from eab.figures.charts import (
     LineStyle,
     add_line,
     bar_pattern,
-    go,
     laid_out,
     log_axis,
-    make_subplots,
 )
+from eab.figures.drawing import go, make_subplots
 from eab.formatting import counted
 
 R_AXIS: Final = "r (steps per growth, log scale)"

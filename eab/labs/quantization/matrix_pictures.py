@@ -6,18 +6,8 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from eab.figures.charts import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    add_line,
-    go,
-    laid_out,
-    line_style,
-    log_axis,
-    make_subplots,
-)
+from eab.figures.charts import BLUE, GREEN, ORANGE, PURPLE, add_line, laid_out, line_style, log_axis
+from eab.figures.drawing import go, make_subplots
 from eab.formatting import human_bytes, times
 from eab.labs.quantization.rounding import (
     BITS,

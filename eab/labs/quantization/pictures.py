@@ -10,11 +10,11 @@ from eab.figures.charts import (
     bar_pattern,
     error_bars,
     from_zero,
-    go,
     laid_out,
     line_style,
     log_axis,
 )
+from eab.figures.drawing import go
 from eab.figures.timings import MILLI, in_ms
 from eab.formatting import as_sentence, counted, human_bytes, listed, times
 from eab.labs.quantization.results import FormatMissing, FormatReport, FormatStep

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from eab.figures.charts import PURPLE, LineStyle, add_line, go, laid_out, line_style, log_axis
+from eab.figures.charts import PURPLE, LineStyle, add_line, laid_out, line_style, log_axis
+from eab.figures.drawing import go
 from eab.figures.timings import in_ms
 from eab.formatting import counted, human_bytes, times
 from eab.labs.quantization.results import FormatReport, RunPoint, bound, ridge

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from eab.config import BranchingConfig
-from eab.figures.charts import BLUE, GREY, ORANGE, add_line, go, laid_out, line_style
+from eab.figures.charts import BLUE, GREY, ORANGE, add_line, laid_out, line_style
+from eab.figures.drawing import go
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.evaluation_report import GREEDY, INDEPENDENT, TREE, EvaluationReport
 from eab.labs.tuning.frontier import Mean, SettingPoint, setting_points

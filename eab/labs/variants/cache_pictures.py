@@ -14,11 +14,10 @@ from eab.figures.charts import (
     bar_pattern,
     byte_unit,
     from_zero,
-    go,
     laid_out,
     log_axis,
-    make_subplots,
 )
+from eab.figures.drawing import go, make_subplots
 from eab.figures.timings import MILLI, in_ms, ratio_words, repeats_words
 from eab.formatting import counted, human_bytes, listed, times, with_ratio
 from eab.labs.variants.costs import step_words

@@ -8,7 +8,8 @@ import pandas as pd
 
 from eab import token_text
 from eab.config import MAX_DRAFT
-from eab.figures.charts import BLUE, ORANGE, from_zero, go, laid_out
+from eab.figures.charts import BLUE, ORANGE, from_zero, laid_out
+from eab.figures.drawing import go
 from eab.figures.timings import ms, with_spread
 from eab.formatting import counted
 from eab.labs.variants.costs import VariantRow

@@ -6,7 +6,8 @@ from statistics import median
 from typing import Any, Final
 
 from eab.config import MAX_DRAFT
-from eab.figures.charts import BLUE, ORANGE, error_bars, from_zero, go, laid_out
+from eab.figures.charts import BLUE, ORANGE, error_bars, from_zero, laid_out
+from eab.figures.drawing import go
 from eab.figures.timings import MILLI, in_ms, repeats_words
 from eab.formatting import counted, listed
 from eab.labs.variants.draft_pictures import (
