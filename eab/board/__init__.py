@@ -1,3 +1,3 @@
-"""The live picture: what Python sends (`messages`, `layout`) and the JavaScript that draws it
+"""The live picture: what Python sends (`messages`, `still`) and the JavaScript that draws it
 (`static/`).
 """

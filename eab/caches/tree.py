@@ -12,8 +12,8 @@ path side by side, because these are read faster than scattered ones.
 
 Spare rows cost compute only if the attention kernel visits them. Sliced attention ends at the last
 row in use. Padded attention visits every row that the tensors hold, the spare ones under the mask,
-so its shapes change only when the tensors grow. On CUDA, such batches use static buffers (see
-`static_buffers`), and CUDA graphs can be captured, which later runs use, too (see `kv_pool`).
+so its shapes change only when the tensors grow. On CUDA, such batches use static buffers, and CUDA
+graphs can be captured, which later runs use, too (see `eab.caches.kv_pool`).
 """
 
 import weakref

@@ -30,7 +30,7 @@ class SpeculationStats:
 
     @property
     def acceptance_rate(self) -> float | None:
-        """Accepted divided by verified draft tokens: an estimate of alpha (see `formulas`)."""
+        """Accepted divided by verified draft tokens: an estimate of alpha."""
         verified = self.accepted + self.rejected
         return self.accepted / verified if verified else None
 

@@ -116,21 +116,3 @@ class _Serving:
         self.kept += [RequestEvent(number, event) for event in events]
         appended = [event.tokens for event in events if isinstance(event, TokensAppended)]
         self.tokens[number] += [new.token for tokens in appended for new in tokens]
-
-
-_SHORT: Final = (
-    "The capital of France is",
-    "My pet is a",
-    "Grandma went to the market and bought some",
-    "When I grow up I want to be a",
-    "Ben has four apples. He",
-    "The capital of Italy is",
-    "What is three plus four? Three plus four is",
-    "User: What is the capital of Italy?\nAssistant:",
-)
-_STORIES: Final = (
-    "The sun was hot, so the children",
-    "It was a dark night. The old man walked through the forest and",
-    "Anna wanted to bake a cake. First she",
-    "A fox and a rabbit were friends. One day the fox",
-)
