@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from eab.api.arguments import Model, Prompt, language_model, request_of, requests_of, without_prompt
 from eab.api.kept_logits import KeptLogits
 from eab.api.run import Run
+from eab.api.scores import Scores, scores
 from eab.api.settings import OtherSettings, Settings
 from eab.branching.presets import completed, overridden
 from eab.caches.prefix_cache import PrefixCache
@@ -20,6 +21,7 @@ from eab.caches.prefixed_tree import prefix_cache
 from eab.config import PREFIX_CACHE_MIB
 from eab.engine.loop import event_stream, serve
 from eab.engine.request import Request
+from eab.engine.scoring import Text, Vocabulary
 from eab.errors import BatchError, ConfigError, UnfinishedWarning
 from eab.events import Event
 from eab.models.sources import EMBEDDED_DRAFT
@@ -171,6 +173,36 @@ class EntropyAdaptiveBranching:
         """
         events = self._events(request_of(prompt, self._asked(settings), continued))
         return _and_then(next(events), events)
+
+    def score(
+        self, prompt: Prompt, texts: Sequence[Text | Sequence[str]], **settings: Unpack[Settings]
+    ) -> Scores:
+        """How likely the model is to write these texts after the prompt, by the settings.
+
+            scores = explorer.score("The capital of France is", [" Paris", " Lyon"])
+            print(scores[0].begins, scores.neither)
+
+        Temperature and filters count: `temperature=1, top_p=1` gives the model's own probabilities.
+
+        Args:
+            texts: Texts or token ids; a list of texts is one text in several spellings.
+
+        Raises:
+            PromptError: The prompt or a text cannot be used.
+            ConfigError: A setting is out of range, or the model runs on a server.
+            MemoryLimitError: The KV cache exceeded its limit.
+        """
+        return self.score_batch([prompt], texts, **settings)[0]
+
+    def score_batch(
+        self,
+        prompts: Iterable[Prompt],
+        texts: Sequence[Text | Sequence[str]],
+        **settings: Unpack[Settings],
+    ) -> list[Scores]:
+        """Score the same texts after each of these prompts (see `score`)."""
+        requests, words = requests_of(prompts, self._asked(settings)), Vocabulary(self.model)
+        return [scores(self.model, request, texts, words) for request in requests]
 
     def forget(self) -> None:
         """Drop what `prefix_cache_mib` has kept of earlier calls."""

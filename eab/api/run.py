@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 from eab import record
 from eab.analysis.answer_parts import TEXT
 from eab.analysis.answers import Answers, group_answers
+from eab.analysis.probability import Probability, Property, probability
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.analysis.uncertainty import Uncertainty, uncertainty
 from eab.api.answer_functions import AnyPart, answers_by, checked_rule
@@ -127,6 +128,17 @@ class Run(RunState):
         if callable(part):
             return answers_by(self, part, rule)
         return group_answers(self, part, rule)
+
+    def probability(self, of: Property) -> Probability:
+        """How likely it is that a text has a property, with certain bounds.
+
+            print(run.probability("Paris"))  # that it contains this text
+            print(run.probability(lambda text: len(text.split()) < 10))
+
+        Raises:
+            ConfigError: `of` is neither a text nor a function that returns True or False.
+        """
+        return probability(self, of)
 
     def uncertainty(self, part: AnyPart = TEXT, same: SameAnswer | str = exact) -> Uncertainty:
         """Semantic entropy and other scores, in nats, over the `answers` with these arguments."""

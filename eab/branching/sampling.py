@@ -170,6 +170,11 @@ class Predictions:
         return drawn
 
     @property
+    def probabilities(self) -> Tensor:
+        """Of all tokens, (P, V), on the host."""
+        return self._probs
+
+    @property
     def _of(self) -> Distributions:
         return Distributions(
             *(self._scores, self._probs, self._blocks, self._best, self._log_total)

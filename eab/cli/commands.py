@@ -17,7 +17,7 @@ from eab.cli import models, options, progress, terminal
 from eab.cli.app_server import open_app
 from eab.cli.batch import batch
 from eab.cli.sweep import sweep
-from eab.config import BranchingConfig
+from eab.config import OF_DISTRIBUTION, SETTINGS, BranchingConfig
 from eab.engine.request import Request
 from eab.errors import EabError, PromptError, RunsError
 from eab.events import RunEnded
@@ -100,6 +100,33 @@ def run(
         progress.save(_as_json(state.run, answers, same), json_file, run_file)
     _exit_like(state.ended)
     state.started_run().raise_if_failed()
+
+
+_OF_SCORES = (*OF_DISTRIBUTION, "chat", "system", "chat_template_kwargs", "kv_limit_mib")
+
+
+@app.command()
+@options.with_settings(without=tuple(SETTINGS.keys() - {*_OF_SCORES}))
+@options.with_model
+def score(
+    prompt: options.Prompt,
+    texts: Annotated[list[str], typer.Argument(help="What the model might write.")],
+    config: BranchingConfig,
+    source: options.ModelOptions,
+    json_file: options.JsonFile = "",
+) -> None:
+    """Say how likely the model is to write given texts after a prompt."""
+    progress.check_writable(json_file)
+    progress.note([request := Request(_text(prompt), config)])
+    language_model = progress.load(source)
+    from eab.api.scores import scores  # it needs torch
+    from eab.engine.scoring import Vocabulary
+
+    found = scores(language_model, request, texts, Vocabulary(language_model))
+    if json_file != progress.STANDARD_STREAM:
+        Console().print(terminal.scores_summary(found))
+    if json_file:
+        progress.write_json(terminal.scores_json(found), json_file)
 
 
 @app.command()

@@ -1,8 +1,9 @@
 """Runs as text, tables and JSON values, for the command line and for scripts."""
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
@@ -27,6 +28,10 @@ from eab.labs.variants.costs import (
 from eab.labs.variants.results import VariantRuns, cost_values
 from eab.run import Path, RunState, Sample
 
+if TYPE_CHECKING:
+    from eab.api.scores import Scores
+    from eab.engine.scoring import Bounds
+
 Place: TypeAlias = tuple[int, int]  # id of a path, index of its token; -1 if it has none
 WIDE: Final = 100  # terminals with fewer columns get narrower tables
 UNKNOWN: Final = "◇"
@@ -36,6 +41,7 @@ _LEGEND: Final = (
     "Before a branch: its share at the fork (◆); others: all tokens without an own branch.\n"
     "After a text: its weight. ■ ended by {stops}, → cut at the length limit."
 )
+MIN_SHOWN: Final = 1e-6  # smaller probabilities are shown as below it
 KV_NAMES: Final = (
     "bytes_held",
     "bytes_shared",
@@ -80,6 +86,59 @@ def answers_as_json(run: RunState, answers: Answers) -> dict[str, Any]:
         "uncertainty": asdict(scores) | {"limited": scores.limited},
         "forks": [asdict(fork) | {"contribution": fork.contribution} for fork in forks],
     }
+
+
+def scores_json(scores: "Scores") -> dict[str, Any]:
+    """Scores as JSON values; ln of a probability of 0 is null."""
+    return {
+        "prompt": scores.prompt,
+        "texts": [
+            {
+                "text": scored.text,
+                "exactly": scored.exactly._asdict(),
+                "begins": scored.begins._asdict(),
+                "tokens": [
+                    {
+                        "id": token.id,
+                        "text": token_text.encodable(token.text),
+                        "log_prob": token.log_prob if token.log_prob > -math.inf else None,
+                        "model_log_prob": token.model_log_prob,
+                    }
+                    for token in scored.spellings[0].tokens
+                ],
+            }
+            for scored in scores
+        ],
+        "neither": scores.neither._asdict(),
+    }
+
+
+def scores_summary(scores: "Scores") -> RenderableType:
+    """How likely each text is, and which of its tokens are unlikely."""
+    table = Table("text", box=SIMPLE_HEAD)
+    table.add_column("beginning with it", justify="right")
+    table.add_column("exactly it", justify="right")
+    table.add_column("its tokens, with their probabilities")
+    for scored in scores:
+        tokens = (
+            f"{token_text.visible(token.text)} {_share(math.exp(token.log_prob))}"
+            for token in scored.spellings[0].tokens
+        )
+        words = Text(" · ".join(tokens)), Text(token_text.visible(scored.text))
+        table.add_row(words[1], _between(scored.begins), _between(scored.exactly), words[0])
+    return Group(table, f"None of these beginnings: {_between(scores.neither)}")
+
+
+def _between(bounds: "Bounds") -> str:
+    """A probability that lies between bounds, as one number if they agree."""
+    low, high = map(_share, bounds)
+    return low if low == high else f"{low} to {high}"
+
+
+def _share(probability: float) -> str:
+    if 0 < probability < MIN_SHOWN:
+        return f"<{MIN_SHOWN:.4%}"
+    return f"{100 * probability:.3g}%"
 
 
 def kv_bytes(run: RunState) -> dict[str, int]:

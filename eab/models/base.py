@@ -56,6 +56,10 @@ class LanguageModel(Protocol):
         """
         ...
 
+    def encode_following(self, text: str) -> tuple[int, ...]:
+        """Token ids of a text that follows others, such as an answer, without control tokens."""
+        raise ModelError(f"{self.card.name} scores no texts; load the model on this machine")
+
     def decode(self, tokens: Iterable[int], skip_special_tokens: bool = False) -> str:
         """The text of token ids, with the texts of control tokens unless they are skipped."""
         kept = (each for each in tokens if not (skip_special_tokens and self.is_special(each)))

@@ -91,6 +91,11 @@ class PromptEncoder:
         first, *others = (prompt if parse_special else self._with_cuts(prompt, cut)).split(cut)
         return (*encode(first), *self._after(others))
 
+    def following(self, text: str) -> tuple[int, ...]:
+        """Token ids of a text in the middle of another."""
+        cut = _unused(text)
+        return tuple(self._after(self._with_cuts(text, cut).split(cut)))
+
     def _with_cuts(self, text: str, cut: str) -> str:
         """The text with a mark after the first character of each control token. Encoded in parts,
         it has no control tokens, however the tokenizer finds them.

@@ -149,6 +149,10 @@ class TransformersModel(LanguageModel):
         """See `eab.models.base.LanguageModel`."""
         return self._encode(self.card.name, prompt, config, parse_special)
 
+    def encode_following(self, text: str) -> tuple[int, ...]:
+        """See `eab.models.base.LanguageModel`."""
+        return self._encode.following(text)
+
     @property
     def has_chat_template(self) -> bool:
         """Whether a prompt can be sent as a user message."""

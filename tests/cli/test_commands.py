@@ -311,3 +311,19 @@ def test_texts_that_were_cut_go_on_and_the_others_are_refused(
     refused = eab("continue", str(files[1]), "--text", "999")
     assert refused.returncode == 1
     assert "Text 999 has ended, or is not there" in refused.stderr
+
+
+def test_given_texts_are_scored(tmp_path: Path) -> None:
+    texts = (" Paris", " Lyon", " Pa")
+    own = ("--temperature", "1", "--top-p", "1")
+    shown = output_of("score", "The capital of France is", *texts, *own)
+    assert "None of these beginnings: 0." in shown
+    out = eab_here("score", "The capital of France is", *texts, *own, "--json", "-")
+    paris, lyon, part = json.loads(out.stdout)["texts"]
+    assert 1 > part["begins"]["low"] >= paris["begins"]["low"] > 0.9 > lyon["begins"]["high"]
+    assert [token["text"] for token in part["tokens"]] == [" P", "a"]
+    top = eab_here("score", "The capital of France is", " Lyon", "--top-k", "1", "--json", "-")
+    assert json.loads(top.stdout)["texts"][0]["tokens"][0]["log_prob"] is None
+    refused = eab_here("score", "The capital of France is", "")
+    assert refused.returncode == 1
+    assert "is empty" in refused.stderr

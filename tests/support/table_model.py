@@ -66,6 +66,10 @@ class TableModel(LanguageModel):
         self.prompt_length = len(tokens)
         return tokens
 
+    def encode_following(self, text: str) -> tuple[int, ...]:
+        """See LanguageModel.encode_following."""
+        return tuple(int(word) for word in text.split())
+
     def text(self, token: int) -> str:
         """See LanguageModel.text."""
         return f" {token}"

@@ -25,6 +25,7 @@ MOST_ITEMS: Final = 8  # items per worker at a time
 RETRIES: Final = 2  # how often items whose worker is lost are run again
 RESTARTS: Final = 100  # of each worker
 WAIT_SECONDS: Final = 0.2
+LOAD_SECONDS: Final = 900.0  # until which workers must have loaded the model
 
 
 class _Worker:
@@ -116,10 +117,16 @@ class RayActors:
             yield None
 
     def _common_card(self) -> ModelCard:
-        try:
-            cards: list[ModelCard] = self._ray.get(
-                [worker.card.remote() for worker in self._workers]
+        asked = [worker.card.remote() for worker in self._workers]
+        _, missing = self._ray.wait(asked, num_returns=len(asked), timeout=LOAD_SECONDS)
+        if missing:
+            raise RunsError(
+                f"{len(missing)} of {len(asked)} Ray workers have not loaded the model after "
+                f"{LOAD_SECONDS:g} s; the cluster may have too few free CPUs or GPUs. Try again "
+                "when it has, or use fewer workers"
             )
+        try:
+            cards: list[ModelCard] = self._ray.get(asked)
         except self._ray.exceptions.RayError as error:
             reason = str(error).strip().splitlines()[-1]  # the last line of its traceback
             raise ModelError(f"a Ray worker cannot load the model: {reason}") from error

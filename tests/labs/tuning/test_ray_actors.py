@@ -47,6 +47,7 @@ def cluster() -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("PYTHONPATH", PATHS)
+        patch.setenv("RAY_memory_monitor_refresh_ms", "0")  # other tests fill the memory
         ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
         yield ray
         ray.shutdown()
@@ -77,6 +78,14 @@ class TestOnACluster:
     def test_a_model_that_no_worker_can_load_is_explained(self, cluster: ModuleType) -> None:
         with pytest.raises(ModelError, match=r"cannot load the model: .*'none' is missing"):
             RayActors(no_model, HOW, workers=1)
+
+    def test_a_cluster_without_room_is_explained(
+        self, cluster: ModuleType, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with RayActors(partial(saying_model, 3), HOW, workers=1):
+            monkeypatch.setattr(ray_actors, "LOAD_SECONDS", 0.5)
+            with pytest.raises(RunsError, match="1 of 1 Ray workers have not loaded the model"):
+                RayActors(partial(saying_model, 3), HOW, workers=1)
 
 
 DRIVER = """
