@@ -164,7 +164,8 @@ export class Board {
     if (!isNewRun && (message.what_if ?? "") !== store.whatIf) this.clearForWhatIf();
     if (!isNewRun && message.version < store.version) return;
     if (store.isGap(message)) return this.onMissed?.(isNewRun ? 0 : store.lastStep);
-    if (isNewRun) this.clear();
+    if (store.run.key === `${message.run} greedy`) this.clearForTree();
+    else if (isNewRun) this.clear();
     store.takeRun(message);
     this.mark();
     if (!store.addRecords(message)) return this.onMissed?.(0);
@@ -194,6 +195,18 @@ export class Board {
     this.clear();
     Object.assign(this.view, { cursor, follow });
     Object.assign(this.store, { highestEntropy, highestBytes });
+  }
+
+  /** Clear the greedy text as its tree begins: it fades, and the scales and the camera stay. */
+  clearForTree() {
+    const { camera } = this.tree;
+    const { top } = this.store;
+    const { k } = camera.goal;
+    this.outline.keepHeight();
+    if (this.view.animates) for (const part of [this.tree, this.entropy]) part.fade();
+    this.clear();
+    this.store.highestEntropy = top;
+    camera.keep(k);
   }
 
   clear() {

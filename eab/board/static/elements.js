@@ -36,6 +36,14 @@ export function set(node, attributes) {
   }
 }
 
+/** Copies of these shapes, which fade and are then removed. @param {...SVGElement} shapes */
+export function fading(...shapes) {
+  const copies = shapes.map((one) => one.cloneNode(true));
+  const group = shape("g", { class: "fading", "aria-hidden": "true" }, ...copies);
+  group.addEventListener("animationend", () => group.remove());
+  return group;
+}
+
 /**
  * Path data of a diamond.
  * @param {number} x middle

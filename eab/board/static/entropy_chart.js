@@ -17,7 +17,7 @@ import {
   TOP,
   ticks,
 } from "./chart_frame.js";
-import { diamond, set, shape } from "./elements.js";
+import { diamond, fading, set, shape } from "./elements.js";
 import { EntropyLines } from "./entropy_lines.js";
 import { isSpread, pathsWithLines, spreadBands } from "./entropy_spread.js";
 import { Marks } from "./so_far.js";
@@ -117,9 +117,7 @@ export class EntropyChart {
   // ---- scales
 
   highest() {
-    if (this.drag.active) return this.drag.highest;
-    const { run, highestEntropy } = this.store;
-    return Math.max(run.threshold * 1.4, highestEntropy, 0.1) * 1.06;
+    return this.drag.active ? this.drag.highest : this.store.top * 1.06;
   }
 
   /** The middle of a step's band. @param {number} step */
@@ -129,6 +127,10 @@ export class EntropyChart {
   y = (entropy) => TOP + this.innerHeight * (1 - entropy / this.top);
 
   // ---- drawing
+
+  fade() {
+    this.svg.append(fading(this.lines.traces));
+  }
 
   render() {
     const { store, view } = this;

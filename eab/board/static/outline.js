@@ -60,6 +60,11 @@ export class Outline {
     this.items.clear();
   }
 
+  /** Keep the height while the run grows, so what is below stays where it is. */
+  keepHeight() {
+    this.root.style.minHeight = `${this.root.offsetHeight}px`;
+  }
+
   // ---- pointer
 
   /** @param {MouseEvent} event @returns {TokenPlace | null} the token under the pointer */
@@ -119,6 +124,7 @@ export class Outline {
 
   render() {
     if (!this.view.outlined) return this.clear();
+    if (!this.store.isGrowing) this.root.style.minHeight = "";
     const { rank } = this.view.layout;
     const shown = this.view.shownPaths().sort((a, b) => rank[a.id] - rank[b.id]);
     this.renderPrompt();

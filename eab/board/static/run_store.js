@@ -160,6 +160,11 @@ export class RunStore {
     this.lastStep = 0;
   }
 
+  /** What the scale of the entropies must hold, in nats. */
+  get top() {
+    return Math.max(this.run.threshold * 1.4, this.highestEntropy, 0.1);
+  }
+
   /** Whether the run continues. */
   get isGrowing() {
     return this.run.mode === "live" && !this.run.ended;

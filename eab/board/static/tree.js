@@ -6,7 +6,7 @@
 import { Camera, TINY } from "./camera.js";
 import { stepX } from "./chart_frame.js";
 import { CutBoxes } from "./cut_boxes.js";
-import { set, shape } from "./elements.js";
+import { fading, set, shape } from "./elements.js";
 import { FoldMark } from "./fold_mark.js";
 import { InSight } from "./in_sight.js";
 import { BOX, LINE, MARKS } from "./layout.js";
@@ -75,6 +75,15 @@ export class TreeView {
       boxes.clear();
     }
     this.camera.reset();
+  }
+
+  /** Let the words of all boxes fade where they are. */
+  fade() {
+    for (const { group, frame, text, strip, edge } of this.boxes.values()) {
+      const words = fading(frame, text, strip.node);
+      set(words, { transform: group.getAttribute("transform") ?? "" });
+      this.edgeLayer.append(fading(edge), words);
+    }
   }
 
   // ---- pointer
@@ -207,7 +216,8 @@ export class TreeView {
 
   /** @returns {Point} */
   promptEnd() {
-    return { x: this.promptRight, y: (this.view.layout.y[0] ?? 15) * this.spread() };
+    const { y, height } = this.view.layout;
+    return { x: this.promptRight, y: (y[0] ?? height / 2) * this.spread() };
   }
 
   /** The right end of a path's box, or else of the prompt. @param {number} id @returns {Point} */
