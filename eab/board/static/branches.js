@@ -6,8 +6,7 @@
 /** @import { Path } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
 import { childrenOf } from "./layout.js";
-import { statusAt, weightAt } from "./path_state.js";
-import { agreeingTexts, joinedPath, lineOf } from "./same_answer.js";
+import { agreeingTexts, joinedPath, lineOf, statusAt, weightAt } from "./paths.js";
 
 const LIGHT = 0.01; // of the total probability
 const LIGHT_BESIDE_OTHERS = 0.25; // of the mean weight, in a tree of many texts

@@ -3,7 +3,7 @@
 /** @import { TreeView } from "./tree.js" */
 /** @import { Path } from "./types.d.ts" */
 import { BOX, MARKS_DRAWN } from "./layout.js";
-import { statusAt } from "./path_state.js";
+import { statusAt } from "./paths.js";
 import { FONT_SIZE } from "./text.js";
 
 const MARGIN = 12;

@@ -12,23 +12,19 @@ import {
   gridLine,
   LEFT,
   lastStepOf,
+  Marks,
   pointIn,
   RIGHT,
   TOP,
   ticks,
 } from "./chart_frame.js";
 import { diamond, fading, set, shape } from "./elements.js";
-import { EntropyLines } from "./entropy_lines.js";
-import { isSpread, pathsWithLines, spreadBands } from "./entropy_spread.js";
-import { Marks } from "./so_far.js";
-import { ThresholdDrag } from "./threshold_drag.js";
-import { WhatIfBar } from "./what_if.js";
+import { EntropyLines, isSpread, pathsWithLines, spreadBands } from "./entropy_lines.js";
+import { ThresholdDrag, WhatIfBar } from "./what_if.js";
 
 const GRIP = 7; // pixels on either side of the threshold line
 const LINE_OVERLAP = 0.8; // of the height of a label: closer labels cannot both be read
 const FORK_SIZE = 5;
-
-/** @typedef {(value: number) => number} Scale from a step or an entropy to pixels */
 
 /** @param {Event} event */
 function isGrip(event) {

@@ -6,20 +6,21 @@
 /** @import { ViewState } from "./view_state.js" */
 import {
   axisTitle,
+  binned,
   fitUnits,
   frameOf,
   gridLine,
   LEFT,
   pointIn,
+  pointList,
   RIGHT,
   stepX,
   TOP,
   ticks,
 } from "./chart_frame.js";
 import { set, shape } from "./elements.js";
-import { bytes } from "./format.js";
-import { tokenCountAt } from "./path_state.js";
-import { binned, pointList } from "./so_far.js";
+import { tokenCountAt } from "./paths.js";
+import { bytes } from "./text.js";
 
 const GAP = 56; // between the two parts, for the numbers of the second axis
 const DIGIT = 7; // px; bars have no path numbers if the longest number has no room

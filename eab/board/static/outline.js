@@ -2,8 +2,8 @@
 // fork, with its weight at the left edge and each token's entropy as a colour below the token. The
 // outline is part of the page, so fingers scroll and enlarge it like any text.
 
+/** @import { Tooltip } from "./inspector.js" */
 /** @import { RunStore } from "./run_store.js" */
-/** @import { Tooltip } from "./tooltip.js" */
 /** @import { Path, Send, TokenPlace } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
 import {
@@ -13,12 +13,11 @@ import {
   markOf,
   nameOf,
   weightWords,
-} from "./box_words.js";
+} from "./box_marks.js";
 import { element, set } from "./elements.js";
 import { missedFork } from "./fork_reasons.js";
-import { statusAt, textOf, tokenCountAt } from "./path_state.js";
-import { placeIn } from "./same_answer.js";
-import { tokenTip } from "./tooltip.js";
+import { tokenTip } from "./inspector.js";
+import { placeIn, statusAt, textOf, tokenCountAt } from "./paths.js";
 
 const INDENT = 11; // px per fork
 const MOST_INDENT = 66; // px; deep trees are indented less per fork to leave room for texts

@@ -3,11 +3,9 @@
 /** @import { RunStore } from "./run_store.js" */
 /** @import { PictureArea, Sentences } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
-import { button, icon } from "./buttons.js";
-import { element } from "./elements.js";
-import { isSpread } from "./entropy_spread.js";
-import { forkCaption } from "./fork_caption.js";
-import { hasMissed } from "./fork_reasons.js";
+import { button, element, icon } from "./elements.js";
+import { isSpread } from "./entropy_lines.js";
+import { forkCaption, hasMissed } from "./fork_reasons.js";
 import { savePng, saveSvg } from "./pictures.js";
 
 /**

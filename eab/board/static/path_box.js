@@ -1,17 +1,20 @@
 // The box of one path and its edge. They are created once, then moved and filled, never replaced.
 
-/** @import { Cell, Path, Point, Status } from "./types.d.ts" */
 /** @import { TreeView } from "./tree.js" */
-import { joinedWords, markOf, nameOf, weightWords } from "./box_words.js";
+/** @import { Cell, Path, Point, Status } from "./types.d.ts" */
+import {
+  FarStrip,
+  FoldMark,
+  joinedWords,
+  markOf,
+  nameOf,
+  Strip,
+  weightWords,
+} from "./box_marks.js";
 import { set, shape } from "./elements.js";
-import { FarStrip } from "./far_strip.js";
-import { FoldMark } from "./fold_mark.js";
-import { percent } from "./format.js";
 import { BOX, LINE, labelOf, MARKS_DRAWN } from "./layout.js";
-import { statusAt, textOf, textsAt, tokenCountAt, weightAt } from "./path_state.js";
-import { lineOf } from "./same_answer.js";
-import { Strip } from "./strip.js";
-import { clip } from "./text.js";
+import { lineOf, statusAt, textOf, textsAt, tokenCountAt, weightAt } from "./paths.js";
+import { clip, percent } from "./text.js";
 
 const TEXT_X = 13;
 const BASELINE = 15; // of the first line, from the top of the box

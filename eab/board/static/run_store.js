@@ -2,9 +2,9 @@
 // this module knows how paths, tokens and steps are laid out in a message. Records may arrive
 // twice, late or not at all.
 
-/** @import { Candidate, Deciding, DecidingMessage, Message, Offers, PathMessage } from "./types.d.ts" */
-/** @import { Path, RunInfo, Sentences, Side, Step, StepMessage, Token } from "./types.d.ts" */
-/** @import { TokenPlace, TokenTuple } from "./types.d.ts" */
+/** @import { Candidate, Deciding, DecidingMessage, Message, Offers, Path, PathMessage } from "./types.d.ts" */
+/** @import { RunInfo, Sentences, Side, Step } from "./types.d.ts" */
+/** @import { StepMessage, Token, TokenPlace, TokenTuple } from "./types.d.ts" */
 
 // Probabilities arrive as integers in units of 1 / SHARES (`SHARES` in eab/board/messages.py).
 const SHARES = 100_000;
