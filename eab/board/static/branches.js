@@ -5,8 +5,7 @@
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
-import { childrenOf } from "./layout.js";
-import { agreeingTexts, joinedPath, lineOf, statusAt, weightAt } from "./paths.js";
+import { agreeingTexts, childrenOf, joinedPath, lineOf, statusAt, weightAt } from "./paths.js";
 
 const LIGHT = 0.01; // of the total probability
 const LIGHT_BESIDE_OTHERS = 0.25; // of the mean weight, in a tree of many texts

@@ -82,12 +82,11 @@ export function gridLine(text, y, left, right) {
  * @param {number} highest @param {number} [wanted]
  */
 export function ticks(highest, wanted = 4) {
-  if (!Number.isFinite(highest) || highest <= 0) return [0];
   const rough = highest / wanted;
   const power = 10 ** Math.floor(Math.log10(rough));
   const steps = [1, 2, 5, 10].map((factor) => factor * power);
   const step = steps.find((candidate) => candidate >= rough) ?? 10 * power;
-  const count = Math.min(50, Math.floor((highest / step) * 1.0001));
+  const count = Math.floor((highest / step) * 1.0001);
   return Array.from({ length: count + 1 }, (_, index) => +(index * step).toPrecision(6));
 }
 

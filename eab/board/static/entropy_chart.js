@@ -165,21 +165,16 @@ export class EntropyChart {
 
   axesOf() {
     const { width, height, bottom, isLow, innerWidth } = frameOf(this.view, this.svg);
-    const steps = ticks(lastStepOf(this.store), Math.max(2, innerWidth / 90)).filter(
-      Number.isInteger,
-    );
+    const steps = ticks(lastStepOf(this.store), Math.max(2, innerWidth / 90));
     const title = { x: LEFT + innerWidth / 2, y: height - 4 };
     return [
       ...ticks(this.highest()).flatMap((value) =>
         gridLine(String(value), this.y(value), LEFT, width - RIGHT),
       ),
-      ...steps.map((step) =>
-        shape(
-          "text",
-          { class: "tick-label middle", x: this.x(step), y: bottom + 15 },
-          String(step),
-        ),
-      ),
+      ...steps.filter(Number.isInteger).map((step) => {
+        const place = { x: this.x(step), y: bottom + 15 };
+        return shape("text", { class: "tick-label middle", ...place }, String(step));
+      }),
       ...(isLow ? [] : [axisTitle("step (token of the path)", title)]),
       shape("text", { class: "axis-title", x: 2, y: 10 }, "entropy (nats)"),
     ];
@@ -206,18 +201,19 @@ export class EntropyChart {
     const value = this.drag.active ? this.drag.threshold : this.store.run.threshold;
     const [at, right] = [this.y(value), width - RIGHT];
     const draggable = this.store.canMoveThreshold;
-    const grip = { x: 0, y: at - GRIP, width: LEFT + innerWidth, height: 2 * GRIP };
+    const grip = { class: "grip", x: 0, y: at - GRIP, width: LEFT + innerWidth, height: 2 * GRIP };
     const text = `${value.toFixed(2)}${draggable ? " ⇕" : ""}`;
     const { policy } = this.store.run; // "": the run has not started, its threshold is not known
     const drawnWith = [this.drawnWith, value, draggable, policy].join();
     if (this.limitDrawnWith === drawnWith) return;
     this.limitDrawnWith = drawnWith;
     if (!policy) return this.limit.replaceChildren();
+    const help = shape("title", {}, "Drag to see the tree at another threshold");
     const label = shape("text", { class: "threshold-label end", x: LEFT - 3, y: at + 4 }, text);
     this.limit.replaceChildren(
       shape("line", { class: "threshold", x1: LEFT, x2: right, y1: at, y2: at }),
       label,
-      ...(draggable ? [this.grip(grip)] : []),
+      ...(draggable ? [shape("rect", grip, help)] : []),
     );
     this.hideTicksBehind(label);
   }
@@ -233,12 +229,6 @@ export class EntropyChart {
     }
   }
 
-  /** @param {{ x: number, y: number, width: number, height: number }} place */
-  grip(place) {
-    const help = shape("title", {}, "Drag to see the tree at another threshold");
-    return shape("rect", { class: "grip", ...place }, help);
-  }
-
   /** A mark for each fork. */
   marksOfForks() {
     const { paths } = this.store;
@@ -250,16 +240,13 @@ export class EntropyChart {
 
   /** A mark wherever only a run of the model could tell what would happen. */
   marksOfUnknowns() {
-    const { unknowns } = this.store;
-    const marks = !unknowns.size
-      ? []
-      : this.view.branches
-          .inView()
-          .flatMap(({ id, born, tokens }) =>
-            tokens.flatMap(({ entropy }, index) =>
-              this.store.unknownAt(id, index) ? [this.markAt(born + index, entropy)] : [],
-            ),
-          );
+    const { store, view } = this;
+    const paths = store.unknowns.size ? view.branches.inView() : [];
+    const marks = paths.flatMap(({ id, born, tokens }) =>
+      tokens.flatMap(({ entropy }, index) =>
+        store.unknownAt(id, index) ? [this.markAt(born + index, entropy)] : [],
+      ),
+    );
     return new Marks(marks);
   }
 

@@ -45,14 +45,10 @@ export class EntropyLines {
   render(paths) {
     const { cursor } = this.view;
     const lines = paths.map((path) => this.lineOf(path));
-    place(
-      this.traces,
-      lines.map(({ trace }) => trace),
-    );
-    place(
-      this.bands,
-      lines.flatMap(({ band }) => band ?? []),
-    );
+    const traces = lines.map(({ trace }) => trace);
+    const bands = lines.flatMap(({ band }) => band ?? []);
+    place(this.traces, traces);
+    place(this.bands, bands);
     /** @type {Element[]} */
     const dots = [];
     for (const [index, path] of paths.entries()) {
@@ -66,9 +62,8 @@ export class EntropyLines {
       if (band) set(band, { class: `band${highlight}` });
       if (start && tokenCountAt(path, cursor) === 1) {
         // A line with one point would be invisible.
-        dots.push(
-          shape("circle", { class: `trace-dot${highlight}`, cx: start.x, cy: start.y, r: 2 }),
-        );
+        const at = { cx: start.x, cy: start.y, r: 2 };
+        dots.push(shape("circle", { class: `trace-dot${highlight}`, ...at }));
       }
     }
     if (dots.length || this.dots.childElementCount) this.dots.replaceChildren(...dots);

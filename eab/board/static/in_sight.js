@@ -6,7 +6,8 @@
 /** @import { Path, Point, Size } from "./types.d.ts" */
 import { set, shape } from "./elements.js";
 import { BOX, MARKS_DRAWN } from "./layout.js";
-import { statusAt, weightAt } from "./paths.js";
+import { edgeCurve, edgeWidth } from "./path_box.js";
+import { childrenOf, statusAt, weightAt } from "./paths.js";
 import { percent } from "./text.js";
 
 const FEW = 48; // boxes; up to this many, all are drawn wherever they are
@@ -54,14 +55,7 @@ export class InSight {
     if (this.changes === branches.changes) return;
     this.changes = branches.changes;
     this.rooms.clear();
-    this.children.clear();
-    const ids = new Set(drawn.map(({ id }) => id));
-    for (const box of drawn) {
-      const parent = ids.has(box.parent) ? box.parent : -1;
-      const siblings = this.children.get(parent);
-      if (siblings) siblings.push(box);
-      else this.children.set(parent, [box]);
-    }
+    this.children = childrenOf(drawn);
     const inOrder = [...drawn].sort((a, b) => layout.rank[b.id] - layout.rank[a.id]);
     for (const { id } of inOrder) {
       const y = layout.y[id] ?? 0;
@@ -209,7 +203,7 @@ export class SummaryBox {
     const isFound = begun.some(({ id }) => found.has(id));
     set(this.group, { class: `box summary${highlight}${isFound ? " found" : ""}` });
     set(this.edge, { class: `edge${highlight}` });
-    this.edge.style.strokeWidth = (1 + 6 * Math.sqrt(weight)).toFixed(2);
+    this.edge.style.strokeWidth = edgeWidth(weight);
     const words = texts.length ? this.wordsOf(texts.length, weight) : droppedWords(begun, cursor);
     if (words === this.words) return;
     this.words = this.text.textContent = words;
@@ -242,11 +236,7 @@ export class SummaryBox {
       height: height.toFixed(1),
       y: (-height / 2).toFixed(1),
     });
-    const start = tree.endOf(this.path.parent);
-    const middle = ((start.x + x) / 2).toFixed(1);
-    const [fromX, fromY, toX, toY] = [start.x, start.y, x, y].map((value) => value.toFixed(1));
-    const d = `M${fromX} ${fromY}C${middle} ${fromY} ${middle} ${toY} ${toX} ${toY}`;
-    set(this.edge, { d });
+    set(this.edge, { d: edgeCurve(tree.endOf(this.path.parent), { x, y }) });
     set(this.text, { x: (WORDS_X + Math.max(0, -left - x * k)).toFixed(1) }); // kept in view
     this.text.classList.toggle("hidden", height < WORDS.smallest);
     set(this.text, { "font-size": Math.min(WORDS.largest, height).toFixed(1) });

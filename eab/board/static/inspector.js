@@ -12,10 +12,11 @@ import { bytes, percent } from "./text.js";
 
 /**
  * The most likely tokens at a place, each with a bar for its probability.
- * @param {Token} token @param {number} most
- * @param {(text: string, index: number) => Element} [nameOf] makes a candidate's text
+ * @param {Token} token
+ * @param {(text: string, index: number) => Element} nameOf makes a candidate's text
+ * @param {number} [most]
  */
-function candidateBars(token, most, nameOf = plainName) {
+function candidateBars(token, nameOf, most = token.candidates.length) {
   return token.candidates.slice(0, most).map(({ text, probability }, index) => {
     const item = element("li", { class: index === token.taken ? "taken" : "" });
     const bar = element("span", { class: "bar" });
@@ -63,7 +64,7 @@ export class Tooltip {
 export function tokenTip(store, path, index) {
   const token = path.tokens[index];
   const head = `“${token.text}”  p ${percent(token.probability)}  entropy ${token.entropy.toFixed(2)} nats`;
-  const list = element("ol", { class: "candidates" }, ...candidateBars(token, MOST));
+  const list = element("ol", { class: "candidates" }, ...candidateBars(token, plainName, MOST));
   const reason = store.unknownAt(path.id, index) || forkWords(store, path, index);
   return [element("p", { class: "tip-head" }, head), list, element("p", {}, reason)];
 }
@@ -211,7 +212,7 @@ export class Inspector {
       const hide = path.parent >= 0 ? [this.hideBar] : [];
       const { reading, facts, list, explanation } = this;
       this.root.replaceChildren(reading.root, facts, list, explanation, ...grow, ...hide);
-      this.renderCandidates(token);
+      this.list.replaceChildren(...candidateBars(token, (...one) => this.candidate(...one)));
     }
     this.reading.render();
     this.renderFacts(path, index, token);
@@ -245,16 +246,9 @@ export class Inspector {
     this.facts.replaceChildren(...parts);
   }
 
-  /** @param {Token} token */
-  renderCandidates(token) {
-    const nameOf = (/** @type {string} */ text, /** @type {number} */ index) =>
-      this.candidate(text, index);
-    this.list.replaceChildren(...candidateBars(token, token.candidates.length, nameOf));
-  }
-
   /** @param {string} text @param {number} index */
   candidate(text, index) {
-    if (!this.store.offers.grow) return element("span", { class: "mono candidate" }, text);
+    if (!this.store.offers.grow) return plainName(text);
     const help = `Force “${text}”`;
     const choice = button(text, help, help, () => {
       this.forced = index;

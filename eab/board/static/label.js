@@ -45,7 +45,8 @@ export function wrapTokens(pieces, perLine, most, shown = -1) {
     first += length;
     return cell;
   });
-  return { lines: lines.map(textOfLine), width: Math.max(0, ...lines.map(widthOf)), cells };
+  const words = lines.map((line) => line.map(({ text }) => text).join(""));
+  return { lines: words, width: Math.max(0, ...lines.map(widthOf)), cells };
 }
 
 /**
@@ -299,11 +300,6 @@ function lineEnd(glyphs, perLine, breaks) {
     if (length > perLine) return last || Math.max(1, end);
   }
   return end;
-}
-
-/** @param {Glyph[]} glyphs */
-function textOfLine(glyphs) {
-  return glyphs.map(({ text }) => text).join("");
 }
 
 /** @param {Glyph[]} glyphs */

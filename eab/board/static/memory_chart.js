@@ -246,6 +246,7 @@ export class MemoryChart {
     this.shown = { left, slot, rows, spare };
     const digits = String(Math.max(0, ...rows.map(({ path }) => path))).length;
     const y = this.bottom() + 15;
+    const title = `each live path at step ${step.step}`;
     const numbers = slot < DIGIT * (digits + 1) ? [] : rows;
     this.each.replaceChildren(
       ...this.axis(area, this.bottom(), 3),
@@ -253,11 +254,7 @@ export class MemoryChart {
         const place = { x: left + (index + 0.5) * slot, y };
         return shape("text", { class: "tick-label middle", ...place }, String(path));
       }),
-      shape(
-        "text",
-        { class: "axis-title end", x: right, y: 10 },
-        `each live path at step ${step.step}`,
-      ),
+      shape("text", { class: "axis-title end", x: right, y: 10 }, title),
     );
     this.bars.replaceChildren(this.help, ...this.shapesOf(area.scale));
   }

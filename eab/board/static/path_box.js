@@ -48,6 +48,18 @@ export function writeLines(text, lines, x, y) {
   text.replaceChildren(...spans);
 }
 
+/** Path data of an edge. @param {Point} from @param {Point} to */
+export function edgeCurve(from, to) {
+  const middle = ((from.x + to.x) / 2).toFixed(1);
+  const [fromX, fromY, toX, toY] = [from.x, from.y, to.x, to.y].map((value) => value.toFixed(1));
+  return `M${fromX} ${fromY}C${middle} ${fromY} ${middle} ${toY} ${toX} ${toY}`;
+}
+
+/** The width of the edge to a text. @param {number} weight */
+export function edgeWidth(weight) {
+  return (1 + 6 * Math.sqrt(weight)).toFixed(2);
+}
+
 export class PathBox {
   /** @param {TreeView} tree @param {Path} path */
   constructor(tree, path) {
@@ -173,7 +185,7 @@ export class PathBox {
     set(this.group, { class: `box path ${status}${classes}${foundClass}${wording}${thin}` });
     const drawn = path.drawn ? " drawn" : "";
     set(this.edge, { class: `edge${classes}${foundClass}${drawn}` });
-    const thickness = (1 + 6 * Math.sqrt(weightAt(path, this.view.cursor))).toFixed(2);
+    const thickness = edgeWidth(weightAt(path, this.view.cursor));
     if (this.thickness === thickness) return;
     this.thickness = thickness;
     this.edge.style.strokeWidth = thickness;
@@ -326,14 +338,11 @@ export class PathBox {
     const parent = this.tree.boxes.get(this.path.parent);
     // The first path may have no words, and then no box except that of all its texts.
     const start = parent && !parent.hidden ? parent.rightEnd() : this.tree.promptEnd();
-    const [x, y] = [this.at.x.toFixed(1), this.at.y.toFixed(1)];
-    const [fromX, fromY] = [start.x.toFixed(1), start.y.toFixed(1)];
-    const drawnAt = [x, y, fromX, fromY].join();
+    const drawnAt = edgeCurve(start, this.at);
     if (this.drawnAt === drawnAt) return;
     this.drawnAt = drawnAt;
-    this.group.setAttribute("transform", `translate(${x} ${y})`);
-    const middle = ((start.x + this.at.x) / 2).toFixed(1);
-    const curve = `M${fromX} ${fromY}C${middle} ${fromY} ${middle} ${y} ${x} ${y}`;
-    this.edge.setAttribute("d", curve);
+    const { x, y } = this.at;
+    this.group.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
+    this.edge.setAttribute("d", drawnAt);
   }
 }

@@ -103,3 +103,15 @@ export function placeIn(box, token) {
   }
   return { path: box, index: token };
 }
+
+/** The children of each path, in order of birth, by its id; -1: the prompt. @param {Path[]} paths */
+export function childrenOf(paths) {
+  /** @type {Map<number, Path[]>} */
+  const children = new Map();
+  for (const path of [...paths].sort((a, b) => a.id - b.id)) {
+    const siblings = children.get(path.parent);
+    if (siblings) siblings.push(path);
+    else children.set(path.parent, [path]);
+  }
+  return children;
+}

@@ -5,6 +5,7 @@
 /** @import { Candidate, Deciding, DecidingMessage, Message, Offers, Path, PathMessage } from "./types.d.ts" */
 /** @import { RunInfo, Sentences, Side, Step } from "./types.d.ts" */
 /** @import { StepMessage, Token, TokenPlace, TokenTuple } from "./types.d.ts" */
+import { childrenOf } from "./paths.js";
 
 // Probabilities arrive as integers in units of 1 / SHARES (`SHARES` in eab/board/messages.py).
 const SHARES = 100_000;
@@ -265,14 +266,7 @@ export class RunStore {
 
   /** @param {number} id */
   childrenOf(id) {
-    if (!this.families) {
-      this.families = new Map();
-      for (const path of this.paths.values()) {
-        const siblings = this.families.get(path.parent);
-        if (siblings) siblings.push(path);
-        else this.families.set(path.parent, [path]);
-      }
-    }
+    this.families ??= childrenOf([...this.paths.values()]);
     return [...(this.families.get(id) ?? [])];
   }
 
