@@ -1,6 +1,6 @@
 // Which branches are drawn. Branches of small weight, and the lightest texts of a tree that has no
-// room for all, are folded: a mark at their fork stands for them until it is clicked. Texts with the same answer can be joined into one box. The
-// user can hide other branches.
+// room for all, are folded: a mark at their fork stands for them until it is clicked. Texts with the
+// same answer can be joined into one box. The user can hide other branches.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path } from "./types.d.ts" */

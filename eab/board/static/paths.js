@@ -1,5 +1,6 @@
-// A path after a step; and paths with the same answer, drawn as one box: it shows the heaviest text,
-// from the fork below which all texts give that answer. Such a box is a path of its own, with `joined`.
+// A path after a step, and its children; and paths with the same answer, drawn as one box: it shows
+// the heaviest text, from the fork below which all texts give that answer. Such a box is a path of its
+// own, with `joined`.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path, Status } from "./types.d.ts" */
