@@ -14,8 +14,8 @@ from browser_steps import box_of, overlap
 from invented_runs import HOSTILE, WORDS, invented_run
 from playwright.sync_api import expect
 
-from eab.board.messages import board_message
-from eab.events import Forked, StepTimed
+from eab.board.messages import board_message, greedy_message
+from eab.events import Forked, Probed, StepTimed
 from eab.run import RunState, fold
 
 pytestmark = pytest.mark.browser
@@ -65,6 +65,28 @@ def test_after_a_gap_the_board_asks_for_the_rest_and_ignores_old_messages(board:
     shown.expect_cursor(19)
     shown.feed(fold(STORY[: half + 1]), mode="live")
     shown.expect_cursor(19)
+
+
+def test_the_tree_takes_over_calmly_from_the_greedy_text(board: Boards) -> None:
+    """Scales, camera and prompt stay; the greedy text fades and is no part of the run."""
+    shown = board()
+    texts = [f" {word}" for word in WORDS[:12]]
+    probed = [Probed(step, 3.0 - step / 10, text) for step, text in enumerate(texts)]
+    first = next(index for index, one in enumerate(STORY) if isinstance(one, StepTimed))
+    run = fold(STORY[: first + 1])
+    greedy = greedy_message("one", run.started.beginning, probed, run.started.config.max_new_tokens)
+    shown.page.evaluate("message => feed(message)", greedy)
+    shown.expect_cursor(11)
+    places = f"""() => {{ const {{ tree, entropy }} = {BOARD}.getRootNode().__board;
+        const {{ x, y }} = tree.prompt.group.getBoundingClientRect();
+        return [x, y, tree.camera.goal.k, entropy.top, entropy.band].map((value) => value.toFixed(1)); }}"""
+    before = shown.page.evaluate(places)
+    shown.feed(run, mode="live")
+    assert shown.page.evaluate(places) == before
+    assert shown.drawn_paths() == {0}
+    assert shown.data("paths") == 1
+    assert shown.page.evaluate("triggers") == []
+    expect(shown.find(".fading text")).to_have_count(0)  # after less than a second
 
 
 def test_a_new_box_is_placed_before_the_next_frame(board: Boards) -> None:

@@ -7,32 +7,24 @@
 // `send`, by which it reports what the user did. Only the board draws, after each change.
 
 /** @import { Message, Send, TokenAddress, View, WhatIfRequest } from "./types.d.ts" */
-import { Commands } from "./commands.js";
-import { CopyLink } from "./copy_link.js";
-import { Drawer } from "./drawer.js";
+import { Guidance, Presentation } from "./classroom.js";
+import { Commands, onKey } from "./commands.js";
+import { Announcer, CopyLink, LimitNote, SilenceNotice, Toolbar, Transport } from "./controls.js";
+import { Drawer, helpPage } from "./drawer.js";
 import { element } from "./elements.js";
 import { EntropyChart } from "./entropy_chart.js";
 import { Finder } from "./finder.js";
 import { arrange } from "./fitting.js";
-import { Guidance } from "./guidance.js";
-import { helpPage } from "./help.js";
 import { Inspector } from "./inspector.js";
-import { onKey } from "./keys.js";
 import { MemoryChart } from "./memory_chart.js";
-import { Announcer, LimitNote, SilenceNotice } from "./notices.js";
 import { Outline } from "./outline.js";
-import { Pace } from "./pace.js";
 import { markLegends, Panel } from "./panel.js";
-import { Presentation } from "./presentation.js";
-import { Replay } from "./replay.js";
+import { Pace, Replay } from "./replay.js";
 import { RunStore } from "./run_store.js";
-import { Sizes } from "./sizes.js";
 import { TableView } from "./table.js";
 import { setTextFont } from "./text.js";
-import { Toolbar } from "./toolbar.js";
-import { Transport } from "./transport.js";
 import { TreeView } from "./tree.js";
-import { ViewState } from "./view_state.js";
+import { Sizes, ViewState } from "./view_state.js";
 import { GrowthSelect } from "./what_if.js";
 
 const EASE = 0.28; // the fraction of its remaining way that a box moves per frame
@@ -164,7 +156,8 @@ export class Board {
     if (!isNewRun && (message.what_if ?? "") !== store.whatIf) this.clearForWhatIf();
     if (!isNewRun && message.version < store.version) return;
     if (store.isGap(message)) return this.onMissed?.(isNewRun ? 0 : store.lastStep);
-    if (isNewRun) this.clear();
+    if (store.run.key === `${message.run} greedy`) this.clearForTree();
+    else if (isNewRun) this.clear();
     store.takeRun(message);
     this.mark();
     if (!store.addRecords(message)) return this.onMissed?.(0);
@@ -194,6 +187,18 @@ export class Board {
     this.clear();
     Object.assign(this.view, { cursor, follow });
     Object.assign(this.store, { highestEntropy, highestBytes });
+  }
+
+  /** Clear the greedy text as its tree begins: it fades, and the scales and the camera stay. */
+  clearForTree() {
+    const { camera } = this.tree;
+    const { top } = this.store;
+    const { k } = camera.goal;
+    this.outline.keepHeight();
+    if (this.view.animates) for (const part of [this.tree, this.entropy]) part.fade();
+    this.clear();
+    this.store.highestEntropy = top;
+    camera.keep(k);
   }
 
   clear() {

@@ -1,13 +1,11 @@
 // Which branches are drawn. Branches of small weight, and the lightest texts of a tree that has no
-// room for all, are folded: a mark at their fork stands for them until it is clicked. Texts with the same answer can be joined into one box. The
-// user can hide other branches.
+// room for all, are folded: a mark at their fork stands for them until it is clicked. Texts with the
+// same answer can be joined into one box. The user can hide other branches.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
-import { childrenOf } from "./layout.js";
-import { statusAt, weightAt } from "./path_state.js";
-import { agreeingTexts, joinedPath, lineOf } from "./same_answer.js";
+import { agreeingTexts, childrenOf, joinedPath, lineOf, statusAt, weightAt } from "./paths.js";
 
 const LIGHT = 0.01; // of the total probability
 const LIGHT_BESIDE_OTHERS = 0.25; // of the mean weight, in a tree of many texts

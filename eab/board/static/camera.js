@@ -3,7 +3,7 @@
 /** @import { TreeView } from "./tree.js" */
 /** @import { Path } from "./types.d.ts" */
 import { BOX, MARKS_DRAWN } from "./layout.js";
-import { statusAt } from "./path_state.js";
+import { statusAt } from "./paths.js";
 import { FONT_SIZE } from "./text.js";
 
 const MARGIN = 12;
@@ -27,11 +27,19 @@ export class Camera {
     /** The user's choice to show the whole tree or not; null: none. @type {boolean | null} */
     this.wantsWhole = null;
     this.placed = false; // whether it has had a goal; it jumps to the first one
+    this.kept = Number.POSITIVE_INFINITY; // the largest scale while the run grows
   }
 
   reset() {
     this.movedByUser = this.placed = false;
     this.wantsWhole = null;
+    this.kept = Number.POSITIVE_INFINITY;
+  }
+
+  /** Stay at this scale until a growing tree needs a smaller one. @param {number} scale */
+  keep(scale) {
+    this.kept = scale;
+    this.placed = true;
   }
 
   /** Follow `showsWhole` again, after the user moved the camera. */
@@ -188,7 +196,8 @@ export class Camera {
   scaleFor(...fitting) {
     const smallest = this.showsWhole ? SMALLEST_WHOLE : this.readable;
     const largest = this.view.presents ? LARGEST_PRESENTED * this.readable : LARGEST;
-    return Math.max(smallest, Math.min(largest, ...fitting));
+    const kept = this.store.isGrowing ? this.kept : largest;
+    return Math.max(smallest, Math.min(largest, kept, ...fitting));
   }
 
   /**

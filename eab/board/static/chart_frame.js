@@ -1,8 +1,9 @@
-// The margins and axes that both charts share. Charts are small, so each change redraws them. When
-// presented, a chart is magnified as a whole, and its units are larger than CSS pixels.
+// What both charts share: margins, axes, and parts that are drawn once for a whole run and shown up
+// to the cursor. When presented, a chart is magnified as a whole, and its units are larger than CSS
+// pixels.
 
 /** @import { RunStore } from "./run_store.js" */
-/** @import { Attributes } from "./types.d.ts" */
+/** @import { Attributes, Point } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
 import { set, shape } from "./elements.js";
 
@@ -81,11 +82,74 @@ export function gridLine(text, y, left, right) {
  * @param {number} highest @param {number} [wanted]
  */
 export function ticks(highest, wanted = 4) {
-  if (!Number.isFinite(highest) || highest <= 0) return [0];
   const rough = highest / wanted;
   const power = 10 ** Math.floor(Math.log10(rough));
   const steps = [1, 2, 5, 10].map((factor) => factor * power);
   const step = steps.find((candidate) => candidate >= rough) ?? 10 * power;
-  const count = Math.min(50, Math.floor((highest / step) * 1.0001));
+  const count = Math.floor((highest / step) * 1.0001);
   return Array.from({ length: count + 1 }, (_, index) => +(index * step).toPrecision(6));
+}
+
+/**
+ * The path data of marks, from which a prefix up to any step can be taken quickly.
+ * @typedef {{ step: number, d: string }} Mark
+ */
+export class Marks {
+  /** @param {Mark[]} marks */
+  constructor(marks) {
+    const ordered = [...marks].sort((a, b) => a.step - b.step);
+    this.steps = ordered.map(({ step }) => step);
+    this.all = ordered.map(({ d }) => d).join("");
+    let end = 0;
+    this.ends = ordered.map(({ d }) => {
+      end += d.length;
+      return end;
+    });
+  }
+
+  /** @param {number} step */
+  upTo(step) {
+    const last = lastUpTo(this.steps, step);
+    return last < 0 ? "" : this.all.slice(0, this.ends[last]);
+  }
+}
+
+/**
+ * The index of the last number that is at most `highest`; -1 if there is none.
+ * @param {number[]} ordered @param {number} highest
+ */
+function lastUpTo(ordered, highest) {
+  let [low, high] = [-1, ordered.length - 1];
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2);
+    if (ordered[middle] <= highest) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}
+
+/**
+ * The highest and the lowest point in each column of pixels, in order.
+ * @param {Point[]} points from left to right
+ * @returns {Point[]}
+ */
+export function binned(points) {
+  /** @type {Point[]} */
+  const kept = [];
+  for (let at = 0; at < points.length; ) {
+    const column = Math.floor(points[at].x);
+    let [low, high] = [at, at];
+    for (; at < points.length && Math.floor(points[at].x) === column; at += 1) {
+      if (points[at].y < points[low].y) low = at;
+      if (points[at].y > points[high].y) high = at;
+    }
+    kept.push(points[Math.min(low, high)]);
+    if (low !== high) kept.push(points[Math.max(low, high)]);
+  }
+  return kept;
+}
+
+/** The `points` attribute of a line or an area. @param {Point[]} points */
+export function pointList(points) {
+  return points.map(({ x, y }) => `${x.toFixed(1)},${y.toFixed(1)}`).join(" ");
 }

@@ -1,9 +1,9 @@
-// The drawer over the charts, always visible: shows one page at a time that the user opened.
+// The drawer over the charts, always visible: shows one page at a time that the user opened, such as
+// the help.
 
 /** @import { Send } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
-import { iconButton } from "./buttons.js";
-import { element } from "./elements.js";
+import { element, iconButton } from "./elements.js";
 
 /** @typedef {"token" | "tables" | "help"} PageName */
 
@@ -42,4 +42,105 @@ export class Drawer {
     const part = /** @type {HTMLElement | null} */ (this.body.querySelector(`.${name}`));
     if (part) this.body.scrollTop = part.offsetTop - this.body.offsetTop;
   }
+}
+
+const LIMIT_TOPIC = "Why is a weight not the product of its shares?";
+
+const ENTROPY_TOPIC = "Entropy and threshold";
+const MOVABLE = " Drag the line to see the tree at another threshold.";
+const FIXED =
+  " In the app, and in a notebook while its Python runs, the line of a finished run can be dragged " +
+  "to see the tree at another threshold; here it cannot.";
+
+const TOPICS = [
+  [
+    "What is this?",
+    "A language model continues a prompt, one token (a word or a part of one) at a time. Where it is " +
+      "unsure, the text forks, and all branches are written at once: entropy-adaptive branching (EAB).",
+  ],
+  [
+    ENTROPY_TOPIC,
+    "Entropy says how unsure the model is about the next token, in nats: 0 if it is certain, 0.69 if " +
+      "two tokens are equally likely, 1.1 for three. At or above the threshold (the dashed line), " +
+      "a path may fork.",
+  ],
+  [
+    "Shares and weights",
+    "The percentage on an edge is the branch's share at its fork. The percentage beside a text is its " +
+      "weight: the part of all probability that it stands for. The weights of all texts sum to 100%.",
+  ],
+  [
+    "Which forks decide the answer?",
+    "An answer is the first sentence of a text. With “Deciding forks”, a ring marks each fork whose " +
+      "branches lead to different answers: the larger it is, the more of the semantic entropy, the " +
+      "entropy over answers, the fork causes. Forks without a ring change only the wording, or what " +
+      "follows the answer. The rings appear once the run has ended.",
+  ],
+  [
+    "Which texts give the same answer?",
+    "With “Same answers”, a branch whose texts all begin with the same sentence is one box: its " +
+      "heaviest text, with the weight of all. Click “3 texts” after it to see them. Case, spaces, " +
+      "punctuation and articles may differ.",
+  ],
+  [
+    "Why does a box say “41 texts, 3%”?",
+    "When you zoom out, a branch that is too small to be seen is drawn as one box, with the number of " +
+      "its texts and their total weight. Click it or zoom in to see its texts. A text that has no " +
+      "room for words is drawn as the entropies of its tokens, side by side.",
+  ],
+  [
+    LIMIT_TOPIC,
+    "When there would be more paths than the path limit allows, some are dropped at random, and " +
+      "those that are kept become heavier, so that on average no text gains or loses. From then on a " +
+      "weight is no longer the product of the shares along its path.",
+  ],
+  [
+    "KV cache",
+    "For each token, every attention layer keeps a key and a value (K and V); together they are one " +
+      "row of the cache. Branches share the rows of their common beginning; only what differs is " +
+      "private. Layers without attention keep a state instead, of which each path has a copy. " +
+      "Reserved rows are allocated for the next tokens: r says for how many steps at a time.",
+  ],
+];
+
+const KEYS = [
+  ["Space", "play or pause"],
+  ["← →", "one step back or forward"],
+  ["Shift + ← →", "previous or next fork"],
+  ["Home End", "first or last step"],
+  ["↑ ↓", "previous or next path"],
+  ["Enter", "inspect a token"],
+  ["O", "only the selected path"],
+  ["X", "hide the selected branch"],
+  ["B", "all branches, or without the small ones"],
+  ["W", "fit the whole tree"],
+  ["D", "which forks decide the answer"],
+  ["A", "texts with the same answer as one box"],
+  ["/", "find words"],
+  ["C", "continue the selected text, or all, if cut at the length limit"],
+  ["T", "tables"],
+  ["P", "presenter"],
+  ["Page Down Page Up", "in the presenter: next or previous fork"],
+  ["Escape", "close, clear the selection"],
+  ["?", "open or close this help"],
+];
+
+/** The help: what the charts show, and what each key does. */
+export function helpPage() {
+  const page = element("div", { class: "help" });
+  for (const [title, words] of TOPICS) {
+    const name = title === LIMIT_TOPIC ? "limit-topic" : "topic";
+    const text = element("p", {}, words);
+    if (title === ENTROPY_TOPIC) {
+      text.append(element("span", { class: "if-movable" }, MOVABLE));
+      text.append(element("span", { class: "if-fixed" }, FIXED));
+    }
+    page.append(element("h3", { class: name }, title), text);
+  }
+  const keys = element("dl", { class: "keys", "aria-label": "Keys" });
+  for (const [names, words] of KEYS) {
+    keys.append(element("dt", {}, names), element("dd", {}, words));
+  }
+  page.append(element("h3", {}, "Keys"), keys);
+  return page;
 }

@@ -12,23 +12,19 @@ import {
   gridLine,
   LEFT,
   lastStepOf,
+  Marks,
   pointIn,
   RIGHT,
   TOP,
   ticks,
 } from "./chart_frame.js";
-import { diamond, set, shape } from "./elements.js";
-import { EntropyLines } from "./entropy_lines.js";
-import { isSpread, pathsWithLines, spreadBands } from "./entropy_spread.js";
-import { Marks } from "./so_far.js";
-import { ThresholdDrag } from "./threshold_drag.js";
-import { WhatIfBar } from "./what_if.js";
+import { diamond, fading, set, shape } from "./elements.js";
+import { EntropyLines, isSpread, pathsWithLines, spreadBands } from "./entropy_lines.js";
+import { ThresholdDrag, WhatIfBar } from "./what_if.js";
 
 const GRIP = 7; // pixels on either side of the threshold line
 const LINE_OVERLAP = 0.8; // of the height of a label: closer labels cannot both be read
 const FORK_SIZE = 5;
-
-/** @typedef {(value: number) => number} Scale from a step or an entropy to pixels */
 
 /** @param {Event} event */
 function isGrip(event) {
@@ -117,9 +113,7 @@ export class EntropyChart {
   // ---- scales
 
   highest() {
-    if (this.drag.active) return this.drag.highest;
-    const { run, highestEntropy } = this.store;
-    return Math.max(run.threshold * 1.4, highestEntropy, 0.1) * 1.06;
+    return this.drag.active ? this.drag.highest : this.store.top * 1.06;
   }
 
   /** The middle of a step's band. @param {number} step */
@@ -129,6 +123,10 @@ export class EntropyChart {
   y = (entropy) => TOP + this.innerHeight * (1 - entropy / this.top);
 
   // ---- drawing
+
+  fade() {
+    this.svg.append(fading(this.lines.traces));
+  }
 
   render() {
     const { store, view } = this;
@@ -167,21 +165,16 @@ export class EntropyChart {
 
   axesOf() {
     const { width, height, bottom, isLow, innerWidth } = frameOf(this.view, this.svg);
-    const steps = ticks(lastStepOf(this.store), Math.max(2, innerWidth / 90)).filter(
-      Number.isInteger,
-    );
+    const steps = ticks(lastStepOf(this.store), Math.max(2, innerWidth / 90));
     const title = { x: LEFT + innerWidth / 2, y: height - 4 };
     return [
       ...ticks(this.highest()).flatMap((value) =>
         gridLine(String(value), this.y(value), LEFT, width - RIGHT),
       ),
-      ...steps.map((step) =>
-        shape(
-          "text",
-          { class: "tick-label middle", x: this.x(step), y: bottom + 15 },
-          String(step),
-        ),
-      ),
+      ...steps.filter(Number.isInteger).map((step) => {
+        const place = { x: this.x(step), y: bottom + 15 };
+        return shape("text", { class: "tick-label middle", ...place }, String(step));
+      }),
       ...(isLow ? [] : [axisTitle("step (token of the path)", title)]),
       shape("text", { class: "axis-title", x: 2, y: 10 }, "entropy (nats)"),
     ];
@@ -208,18 +201,19 @@ export class EntropyChart {
     const value = this.drag.active ? this.drag.threshold : this.store.run.threshold;
     const [at, right] = [this.y(value), width - RIGHT];
     const draggable = this.store.canMoveThreshold;
-    const grip = { x: 0, y: at - GRIP, width: LEFT + innerWidth, height: 2 * GRIP };
+    const grip = { class: "grip", x: 0, y: at - GRIP, width: LEFT + innerWidth, height: 2 * GRIP };
     const text = `${value.toFixed(2)}${draggable ? " ⇕" : ""}`;
     const { policy } = this.store.run; // "": the run has not started, its threshold is not known
     const drawnWith = [this.drawnWith, value, draggable, policy].join();
     if (this.limitDrawnWith === drawnWith) return;
     this.limitDrawnWith = drawnWith;
     if (!policy) return this.limit.replaceChildren();
+    const help = shape("title", {}, "Drag to see the tree at another threshold");
     const label = shape("text", { class: "threshold-label end", x: LEFT - 3, y: at + 4 }, text);
     this.limit.replaceChildren(
       shape("line", { class: "threshold", x1: LEFT, x2: right, y1: at, y2: at }),
       label,
-      ...(draggable ? [this.grip(grip)] : []),
+      ...(draggable ? [shape("rect", grip, help)] : []),
     );
     this.hideTicksBehind(label);
   }
@@ -235,12 +229,6 @@ export class EntropyChart {
     }
   }
 
-  /** @param {{ x: number, y: number, width: number, height: number }} place */
-  grip(place) {
-    const help = shape("title", {}, "Drag to see the tree at another threshold");
-    return shape("rect", { class: "grip", ...place }, help);
-  }
-
   /** A mark for each fork. */
   marksOfForks() {
     const { paths } = this.store;
@@ -252,16 +240,13 @@ export class EntropyChart {
 
   /** A mark wherever only a run of the model could tell what would happen. */
   marksOfUnknowns() {
-    const { unknowns } = this.store;
-    const marks = !unknowns.size
-      ? []
-      : this.view.branches
-          .inView()
-          .flatMap(({ id, born, tokens }) =>
-            tokens.flatMap(({ entropy }, index) =>
-              this.store.unknownAt(id, index) ? [this.markAt(born + index, entropy)] : [],
-            ),
-          );
+    const { store, view } = this;
+    const paths = store.unknowns.size ? view.branches.inView() : [];
+    const marks = paths.flatMap(({ id, born, tokens }) =>
+      tokens.flatMap(({ entropy }, index) =>
+        store.unknownAt(id, index) ? [this.markAt(born + index, entropy)] : [],
+      ),
+    );
     return new Marks(marks);
   }
 

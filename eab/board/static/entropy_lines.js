@@ -1,13 +1,15 @@
-// The lines of the entropy chart. A path with a line also has a band of bounds if a server reported
-// only some tokens, and circles where the model was unsure and the path did not fork. All are drawn
-// once for the whole run; the chart hides the part after the cursor.
+// The lines of the entropy chart, or with many paths or steps, where lines would hide one another, a
+// band for all and one line. They are drawn once for the whole run; the chart hides the part after the
+// cursor.
 
 /** @import { EntropyChart } from "./entropy_chart.js" */
+/** @import { RunStore } from "./run_store.js" */
 /** @import { Path, Token } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
+import { binned, lastStepOf, Marks, pointList } from "./chart_frame.js";
 import { set, shape } from "./elements.js";
 import { missedFork } from "./fork_reasons.js";
-import { statusAt, tokenCountAt, weightAt } from "./path_state.js";
-import { binned, Marks, pointList } from "./so_far.js";
+import { statusAt, tokenCountAt, weightAt } from "./paths.js";
 
 const CIRCLE = "a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0Z";
 
@@ -16,6 +18,10 @@ const CIRCLE = "a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0Z";
  *   start: { x: number, y: number } | null }} Line
  */
 
+/**
+ * A path with a line also has a band of bounds if a server reported only some tokens, and circles
+ * where the model was unsure and the path did not fork.
+ */
 export class EntropyLines {
   /** @param {EntropyChart} chart */
   constructor(chart) {
@@ -39,14 +45,10 @@ export class EntropyLines {
   render(paths) {
     const { cursor } = this.view;
     const lines = paths.map((path) => this.lineOf(path));
-    place(
-      this.traces,
-      lines.map(({ trace }) => trace),
-    );
-    place(
-      this.bands,
-      lines.flatMap(({ band }) => band ?? []),
-    );
+    const traces = lines.map(({ trace }) => trace);
+    const bands = lines.flatMap(({ band }) => band ?? []);
+    place(this.traces, traces);
+    place(this.bands, bands);
     /** @type {Element[]} */
     const dots = [];
     for (const [index, path] of paths.entries()) {
@@ -60,9 +62,8 @@ export class EntropyLines {
       if (band) set(band, { class: `band${highlight}` });
       if (start && tokenCountAt(path, cursor) === 1) {
         // A line with one point would be invisible.
-        dots.push(
-          shape("circle", { class: `trace-dot${highlight}`, cx: start.x, cy: start.y, r: 2 }),
-        );
+        const at = { cx: start.x, cy: start.y, r: 2 };
+        dots.push(shape("circle", { class: `trace-dot${highlight}`, ...at }));
       }
     }
     if (dots.length || this.dots.childElementCount) this.dots.replaceChildren(...dots);
@@ -127,4 +128,74 @@ function place(group, nodes) {
   const isSame = nodes.length === group.childElementCount;
   if (!isSame || nodes.some((node, index) => group.children[index] !== node))
     group.replaceChildren(...nodes);
+}
+
+const MOST_LINES = 8;
+const MOST_STEPS = 1000; // with several lines; more steps get under half a pixel each
+
+/** @typedef {(value: number) => number} Scale from a step or an entropy to pixels */
+
+/**
+ * Whether there are too many paths or steps for a line each.
+ * @param {RunStore} store @param {ViewState} view
+ */
+export function isSpread(store, view) {
+  const lines = view.shownTexts().length;
+  const most = lastStepOf(store) < MOST_STEPS ? MOST_LINES : 1;
+  return store.sides === null && lines > most;
+}
+
+/** The paths that have a line. @param {RunStore} store @param {ViewState} view @returns {Path[]} */
+export function pathsWithLines(store, view) {
+  if (!isSpread(store, view)) return view.startedPaths();
+  const heaviest = view
+    .shownTexts()
+    .reduce((a, b) => (weightAt(b, view.cursor) > weightAt(a, view.cursor) ? b : a));
+  const chosen = store.paths.get(view.highlighted ?? -1) ?? heaviest;
+  const begun = new Set(view.startedPaths());
+  return store.lineThrough(chosen).filter((path) => begun.has(path));
+}
+
+/**
+ * The band of all paths and the band of their middle half, at all steps.
+ * @param {ViewState} view @param {Scale} x @param {Scale} y
+ */
+export function spreadBands(view, x, y) {
+  const steps = entropiesByStep(view);
+  return [
+    { low: 0, high: 1, name: "spread" },
+    { low: 0.25, high: 0.75, name: "spread half" },
+  ].map(({ low, high, name }) => {
+    const edge = (/** @type {number} */ share) =>
+      binned(steps.map((entropies, step) => ({ x: x(step), y: y(quantile(entropies, share)) })));
+    const points = pointList([...edge(high), ...edge(low).reverse()]);
+    return shape("polygon", { class: name, points });
+  });
+}
+
+/**
+ * The sorted entropies of all paths at each step; empty for a step without paths.
+ * @param {ViewState} view
+ */
+function entropiesByStep(view) {
+  /** @type {number[][]} */
+  const steps = [];
+  for (const { born, tokens } of view.branches.inView()) {
+    for (const [index, { entropy }] of tokens.entries()) {
+      steps[born + index] ??= [];
+      steps[born + index].push(entropy);
+    }
+  }
+  return Array.from(steps, (entropies) => (entropies ?? []).sort((a, b) => a - b));
+}
+
+/**
+ * @param {number[]} ordered
+ * @param {number} share 0 for the lowest, 1 for the highest
+ */
+function quantile(ordered, share) {
+  const place = share * (ordered.length - 1);
+  const below = ordered[Math.floor(place)] ?? 0;
+  const above = ordered[Math.ceil(place)] ?? below;
+  return below + (above - below) * (place % 1);
 }

@@ -3,9 +3,8 @@
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path, Send, TokenPlace } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
-import { iconButton, wordButton } from "./buttons.js";
-import { element } from "./elements.js";
-import { textOf } from "./path_state.js";
+import { element, iconButton, wordButton } from "./elements.js";
+import { textOf } from "./paths.js";
 
 const MAX_PLACES = 500;
 

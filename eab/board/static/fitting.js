@@ -12,7 +12,6 @@ import {
   arranged,
   BOX_LINE,
   boxHeight,
-  childrenOf,
   columns,
   linesFitting,
   MARKS,
@@ -21,6 +20,7 @@ import {
   roomsOf,
   treeOrder,
 } from "./layout.js";
+import { childrenOf } from "./paths.js";
 import { characterWidth, FONT_SIZE } from "./text.js";
 
 const MOST_WHOLE = 100; // texts; more are not folded one by one
@@ -164,10 +164,7 @@ function roomAt(camera, { kept, children, folded }, scale) {
   const { width, height } = camera.room();
   const whole = height / roomsOf(kept, children, folded, (path) => boxHeight(path, 1)).height;
   const drawn = Math.max(SMALLEST_WHOLE, Math.min(scale, whole));
-  return {
-    width: width / (camera.showsWhole ? drawn : scale),
-    height: height / scale,
-  };
+  return { width: width / (camera.showsWhole ? drawn : scale), height: height / scale };
 }
 
 /**
@@ -180,15 +177,10 @@ function fitted(texts, room, lines) {
   let [longest, ofLeaves] = [BOX_LINE.longest, LEAF_LINE.wanted];
   for (;;) {
     const { perLine, right } = linesUpTo(texts, narrowest, { longest, ofLeaves }, room);
-    if (right <= room.width || ofLeaves === LEAF_LINE.shortest)
-      return {
-        sizes: {
-          perLine,
-          most: linesWithin(texts, perLine, room.height),
-          folded: texts.folded,
-        },
-        longest,
-      };
+    if (right <= room.width || ofLeaves === LEAF_LINE.shortest) {
+      const most = linesWithin(texts, perLine, room.height);
+      return { sizes: { perLine, most, folded: texts.folded }, longest };
+    }
     if (longest > NARROWEST) longest = Math.max(NARROWEST, Math.floor(longest * NARROWER));
     else ofLeaves = Math.max(LEAF_LINE.shortest, Math.floor(ofLeaves * NARROWER));
   }
@@ -207,11 +199,8 @@ function narrowestLines({ kept, children, words }, lines) {
   for (const { id, status } of [...kept].reverse()) {
     const own = children.get(id) ?? [];
     const isStub = status === "pruned";
-    below[id] = own.length
-      ? own.reduce((sum, child) => sum + below[child.id], 0)
-      : isStub
-        ? 1
-        : lines;
+    const ofLeaf = isStub ? 1 : lines;
+    below[id] = own.length ? own.reduce((sum, child) => sum + below[child.id], 0) : ofLeaf;
     narrowest[id] = isStub ? STUB_LINE : charactersNeeded(words[id], below[id]);
   }
   return narrowest;
@@ -241,12 +230,8 @@ function lengthOf(words) {
  * @param {{ longest: number, ofLeaves: number }} limits characters
  * @param {Size} room
  */
-function linesUpTo(
-  { kept, prompt, children, words, whole },
-  narrowest,
-  { longest, ofLeaves },
-  room,
-) {
+function linesUpTo(texts, narrowest, { longest, ofLeaves }, room) {
+  const { kept, prompt, children, words, whole } = texts;
   const isLeaf = (/** @type {Path} */ { id }) => !children.has(id);
   /** @type {number[]} */
   const perLine = [];
@@ -262,10 +247,8 @@ function linesUpTo(
   for (const path of kept) {
     const { id, status } = path;
     if (!isLeaf(path) || status === "pruned") continue;
-    const free = Math.floor(
-      (Math.max(room.width, right) - MARKS - PADDING - x[id]) / characterWidth(),
-    );
-    perLine[id] = Math.max(perLine[id], Math.min(lengthOf(words[id]), free));
+    const free = (Math.max(room.width, right) - MARKS - PADDING - x[id]) / characterWidth();
+    perLine[id] = Math.max(perLine[id], Math.min(lengthOf(words[id]), Math.floor(free)));
   }
   return { perLine, right };
 }
@@ -288,12 +271,12 @@ function linesWithin(texts, perLine, highest) {
   const { kept, words } = texts;
   /** @type {number[]} */
   const full = [];
-  for (const { id, status } of kept)
-    full[id] =
-      status === "pruned" ? 1 : Math.min(MOST_LINES, wrapped(words[id], perLine[id]).lines);
+  for (const { id, status } of kept) {
+    const { lines } = wrapped(words[id], perLine[id]);
+    full[id] = status === "pruned" ? 1 : Math.min(MOST_LINES, lines);
+  }
   const under = (/** @type {number} */ limit) => {
-    const limits = full.map(() => limit);
-    return linesUnder(texts, full, limits);
+    return linesUnder(texts, full, new Array(full.length).fill(limit));
   };
   let limit = Math.max(1, ...full.filter(Boolean));
   let best = under(limit);

@@ -1,17 +1,161 @@
-// The selected token: which distribution it was drawn from, why its path forked there or not, and
-// which paths read its KV row. If the host makes runs (`offers.grow`), a new run can grow from the
-// token, or from another token in its place.
+// What the model considered at a token, and why the path forked there or not: as a tooltip for the
+// token under the pointer, and in the drawer for the selected one, with its text.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path, Send, Token } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
-import { button, wordButton } from "./buttons.js";
-import { candidateBars } from "./candidates.js";
-import { element } from "./elements.js";
-import { effectWords, forkReason } from "./fork_reasons.js";
-import { bytes, percent } from "./format.js";
-import { weightAt } from "./path_state.js";
-import { Reading } from "./reading.js";
+import { weightWords } from "./box_marks.js";
+import { button, element, wordButton } from "./elements.js";
+import { effectWords, forkReason, forkWords } from "./fork_reasons.js";
+import { lineOf, statusAt, tokenCountAt, weightAt } from "./paths.js";
+import { bytes, percent } from "./text.js";
+
+/**
+ * The most likely tokens at a place, each with a bar for its probability.
+ * @param {Token} token
+ * @param {(text: string, index: number) => Element} nameOf makes a candidate's text
+ * @param {number} [most]
+ */
+function candidateBars(token, nameOf, most = token.candidates.length) {
+  return token.candidates.slice(0, most).map(({ text, probability }, index) => {
+    const item = element("li", { class: index === token.taken ? "taken" : "" });
+    const bar = element("span", { class: "bar" });
+    bar.style.width = `${Math.max(1, probability * 100).toFixed(1)}%`;
+    const track = element("span", { class: "track" }, bar);
+    const number = element("span", { class: "number" }, percent(probability));
+    item.append(nameOf(text, index), track, number);
+    return item;
+  });
+}
+
+/** @param {string} text */
+function plainName(text) {
+  return element("span", { class: "mono candidate" }, text);
+}
+
+const GAP = 14; // px between the pointer and the words
+const MOST = 5; // candidates
+
+/** Words beside the pointer. */
+export class Tooltip {
+  constructor() {
+    this.root = element("div", { class: "tooltip", hidden: "", "aria-hidden": "true" });
+  }
+
+  hide() {
+    this.root.hidden = true;
+  }
+
+  /** @param {MouseEvent} event @param {Element[]} content */
+  show(event, content) {
+    this.root.hidden = false;
+    this.root.replaceChildren(...content);
+    const frame = /** @type {Element} */ (this.root.parentElement).getBoundingClientRect();
+    const { offsetWidth, offsetHeight } = this.root;
+    const [x, y] = [event.clientX - frame.left, event.clientY - frame.top];
+    const left = Math.max(4, Math.min(x + GAP, frame.width - offsetWidth - 4));
+    const fitsBelow = event.clientY + GAP + offsetHeight < innerHeight;
+    const top = fitsBelow ? y + GAP : y - GAP - offsetHeight;
+    this.root.style.transform = `translate(${left.toFixed(0)}px, ${top.toFixed(0)}px)`;
+  }
+}
+
+/** @param {RunStore} store @param {Path} path @param {number} index */
+export function tokenTip(store, path, index) {
+  const token = path.tokens[index];
+  const head = `“${token.text}”  p ${percent(token.probability)}  entropy ${token.entropy.toFixed(2)} nats`;
+  const list = element("ol", { class: "candidates" }, ...candidateBars(token, plainName, MOST));
+  const reason = store.unknownAt(path.id, index) || forkWords(store, path, index);
+  return [element("p", { class: "tip-head" }, head), list, element("p", {}, reason)];
+}
+
+/**
+ * The text that contains the selected token, from the prompt to its end, with its forks; and buttons
+ * for the texts above and below.
+ */
+class Reading {
+  /** @param {RunStore} store @param {ViewState} view @param {Send} send */
+  constructor(store, view, send) {
+    this.store = store;
+    this.view = view;
+    this.send = send;
+    this.place = element("span", { class: "of-forks" });
+    const above = wordButton("Text above", "read the text above this one", () => this.go(-1));
+    const below = wordButton("Text below", "read the text below this one", () => this.go(1));
+    const head = element("p", { class: "reading-head" }, above, below, this.place);
+    this.text = element("p", { class: "reading-text mono", tabindex: "0" });
+    this.text.addEventListener("click", (event) => this.choose(event));
+    const name = { class: "reading", "aria-label": "Text" };
+    this.root = element("section", name, head, this.text);
+  }
+
+  render() {
+    const path = this.store.paths.get(this.view.selection.path ?? -1);
+    if (!path) return this.text.replaceChildren();
+    const { branches } = this.view;
+    const drawn = new Set(branches.drawn());
+    const isRead = (/** @type {Path} */ part) =>
+      !part.tokens.length || (this.view.hasStarted(part) && drawn.has(branches.boxOf(part)));
+    const line = lineOf(branches.boxOf(path));
+    const chosen = line.includes(path) ? line[line.length - 1] : path;
+    const parts = this.store.lineThrough(chosen).filter(isRead);
+    const last = parts[parts.length - 1] ?? path;
+    const texts = this.texts();
+    const box = branches.boxOf(last);
+    const number = texts.indexOf(box) + 1;
+    const common = box.joined ? `, its box ${percent(weightAt(box, this.view.cursor))}` : "";
+    const weights = weightWords(this.store, last, this.view.cursor);
+    const weight = `weight ${weights.join(", ")}${common}`;
+    const place = number ? `text ${number} of ${texts.length}, ` : "";
+    this.place.textContent = `${place}${weight}`;
+    const prompt = element("span", { class: "prompt" }, this.store.run.prompt);
+    this.text.replaceChildren(prompt, ...parts.flatMap((part) => this.partOf(part)));
+    // Scroll the box, not the page, to the token or to the end of the prompt.
+    const read = this.text.querySelector("mark") ?? this.text.querySelector("[data-path]");
+    const top = /** @type {HTMLElement | null} */ (read)?.offsetTop ?? 0;
+    this.text.scrollTop = top - this.text.clientHeight / 2;
+  }
+
+  /** The paths that have not forked, from the top. */
+  texts() {
+    const { rank } = this.view.layout;
+    return this.view
+      .shownPaths()
+      .filter((path) => statusAt(path, this.view.cursor) !== "forked")
+      .sort((a, b) => rank[a.id] - rank[b.id]);
+  }
+
+  /** The tokens of a path, and a mark where it forked. @param {Path} path */
+  partOf(path) {
+    const count = tokenCountAt(path, this.view.cursor);
+    const selected = this.view.tokenIn(path);
+    const tokens = path.tokens.slice(0, count).map(({ piece }, index) => {
+      const place = { "data-path": path.id, "data-token": index };
+      return element(index === selected ? "mark" : "span", place, piece);
+    });
+    if (statusAt(path, this.view.cursor) !== "forked") return tokens;
+    const branches = this.store.childrenOf(path.id).length;
+    const help = `Here the path forked into ${branches} branches`;
+    return [...tokens, element("span", { class: "reading-fork", title: help }, "◆")];
+  }
+
+  /** @param {MouseEvent} event */
+  choose(event) {
+    const { path, token } = /** @type {HTMLElement} */ (event.target).dataset;
+    if (path && token) this.send("select", Number(path), Number(token));
+  }
+
+  /** @param {-1 | 1} direction */
+  go(direction) {
+    const texts = this.texts();
+    const selected = this.store.paths.get(this.view.selection.path ?? -1);
+    if (!selected || !texts.length) return;
+    const line = this.store.lineThrough(selected).map(({ id }) => id);
+    const at = texts.findIndex(({ id }) => line.includes(id));
+    const next = texts[Math.max(0, Math.min(texts.length - 1, at + direction))];
+    this.send("selectLast", next);
+  }
+}
 
 /** @type {Record<string, string>} What the caches that share no rows do. */
 const WITHOUT_SHARING = {
@@ -24,6 +168,11 @@ const GROW_HELP =
   "A new run with the current settings: it keeps the text up to this token and goes on from it. " +
   "To force another token, choose it above.";
 
+/**
+ * The selected token: which distribution it was drawn from, why its path forked there or not, and
+ * which paths read its KV row. If the host makes runs (`offers.grow`), a new run can grow from the
+ * token, or from another token in its place.
+ */
 export class Inspector {
   /** @param {RunStore} store @param {ViewState} view @param {Send} send */
   constructor(store, view, send) {
@@ -63,7 +212,7 @@ export class Inspector {
       const hide = path.parent >= 0 ? [this.hideBar] : [];
       const { reading, facts, list, explanation } = this;
       this.root.replaceChildren(reading.root, facts, list, explanation, ...grow, ...hide);
-      this.renderCandidates(token);
+      this.list.replaceChildren(...candidateBars(token, (...one) => this.candidate(...one)));
     }
     this.reading.render();
     this.renderFacts(path, index, token);
@@ -97,16 +246,9 @@ export class Inspector {
     this.facts.replaceChildren(...parts);
   }
 
-  /** @param {Token} token */
-  renderCandidates(token) {
-    const nameOf = (/** @type {string} */ text, /** @type {number} */ index) =>
-      this.candidate(text, index);
-    this.list.replaceChildren(...candidateBars(token, token.candidates.length, nameOf));
-  }
-
   /** @param {string} text @param {number} index */
   candidate(text, index) {
-    if (!this.store.offers.grow) return element("span", { class: "mono candidate" }, text);
+    if (!this.store.offers.grow) return plainName(text);
     const help = `Force “${text}”`;
     const choice = button(text, help, help, () => {
       this.forced = index;

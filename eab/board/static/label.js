@@ -41,12 +41,12 @@ export function wrapTokens(pieces, perLine, most, shown = -1) {
   const places = placesOf(lines);
   let first = 0;
   const cells = lengths.map((length) => {
-    const cell =
-      hiddenCell(places, gaps, first, length) ?? cellOf(all, places, gaps, first, length);
+    const cell = cellOf(all, places, gaps, first, length);
     first += length;
     return cell;
   });
-  return { lines: lines.map(textOfLine), width: Math.max(0, ...lines.map(widthOf)), cells };
+  const words = lines.map((line) => line.map(({ text }) => text).join(""));
+  return { lines: words, width: Math.max(0, ...lines.map(widthOf)), cells };
 }
 
 /**
@@ -303,11 +303,6 @@ function lineEnd(glyphs, perLine, breaks) {
 }
 
 /** @param {Glyph[]} glyphs */
-function textOfLine(glyphs) {
-  return glyphs.map(({ text }) => text).join("");
-}
-
-/** @param {Glyph[]} glyphs */
 function widthOf(glyphs) {
   return glyphs.reduce((sum, { text }) => sum + textWidth(text), 0);
 }
@@ -332,33 +327,18 @@ function placesOf(lines) {
 }
 
 /**
- * The place of a token that is left out entirely, else null. A long text has thousands of these.
+ * The place of characters that one gap leaves out: their share of its ellipsis; else null.
  * @param {Map<number, Cell>} places @param {Gap[]} gaps
- * @param {number} first index of its first character
+ * @param {number} first index of the first character
  * @param {number} length @returns {Cell | null}
  */
-function hiddenCell(places, gaps, first, length) {
-  for (const { from, to } of gaps) {
-    const place = places.get(from);
-    if (!place || !length || first < from || first + length > to) continue;
-    const width = (place.right - place.left) / (to - from);
-    const left = place.left + (first - from) * width;
-    return { line: place.line, left, right: left + length * width };
-  }
-  return null;
-}
-
-/**
- * The place of a character; one that is left out has its share of the ellipsis.
- * @param {Map<number, Cell>} places @param {Gap[]} gaps @param {number} index
- */
-function placeOf(places, gaps, index) {
-  const gap = gaps.find(({ from, to }) => index >= from && index < to);
-  const place = places.get(gap?.from ?? index);
-  if (!gap || !place) return place;
+function hiddenPlace(places, gaps, first, length) {
+  const gap = gaps.find(({ from, to }) => first >= from && first + length <= to);
+  const place = gap && places.get(gap.from);
+  if (!place) return null;
   const width = (place.right - place.left) / (gap.to - gap.from);
-  const left = place.left + (index - gap.from) * width;
-  return { line: place.line, left, right: left + width };
+  const left = place.left + (first - gap.from) * width;
+  return { line: place.line, left, right: left + length * width };
 }
 
 /**
@@ -369,12 +349,15 @@ function placeOf(places, gaps, index) {
  * @param {number} length @returns {Cell}
  */
 function cellOf(all, places, gaps, first, length) {
-  const at = (/** @type {number} */ index) => placeOf(places, gaps, index);
+  const at = (/** @type {number} */ index) =>
+    hiddenPlace(places, gaps, index, 1) ?? places.get(index);
   if (!length) {
     const before = at(first - 1);
     const right = before?.right ?? 0;
     return { line: before?.line ?? 0, left: right, right };
   }
+  const hidden = hiddenPlace(places, gaps, first, length);
+  if (hidden) return hidden; // at once, because a long text has thousands of these
   let word = 0;
   while (word < length - 1 && all[first + word] === " ") word += 1;
   if (all[first + word] === " ") word = 0;

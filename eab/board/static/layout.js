@@ -4,6 +4,7 @@
 /** @import { Arrangement, BoxSizes, Layout, Path } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
 import { endOf, wholeWord, wordLengths, wrappedSize, wrapTokens } from "./label.js";
+import { childrenOf } from "./paths.js";
 
 export const LINE = 20; // of text, with the entropies under it
 export const BOX = 24; // the height of a box with one line
@@ -81,43 +82,28 @@ export function arranged(text, kept, { perLine, most, folded }, longest) {
   const prompt = wrapTokens([end], promptLength, PROMPT_LINES);
   const promptHeight = heightOf(prompt.lines.length);
   const promptWidth = prompt.width + PADDING;
-  /** @type {number[]} */
-  const boxWidths = [];
-  /** @type {number[]} */
-  const boxHeights = [];
-  /** @type {number[]} */
-  const missing = [];
-  for (const path of kept) {
-    const pieces = path.tokens.map(({ piece }) => piece);
-    const size = wrappedSize(pieces, perLine[path.id], most[path.id]);
-    boxWidths[path.id] = size.width + PADDING;
-    boxHeights[path.id] = boxHeight(path, size.lines);
-    missing[path.id] = size.leftOut;
-  }
   const children = childrenOf(kept);
-  const across = columns(kept, children, boxWidths, promptWidth);
-  const down = rows(kept, children, { boxHeights, folded }, promptHeight);
-  const leftOut = kept.reduce((sum, { id }) => sum + missing[id], 0);
-  /** @type {boolean[]} */
-  const only = [];
-  /** @type {boolean[]} */
-  const ends = [];
-  for (const { id, parent } of kept) {
+  /** @type {Record<"boxWidths" | "boxHeights" | "missing", number[]>} */
+  const { boxWidths, boxHeights, missing } = { boxWidths: [], boxHeights: [], missing: [] };
+  /** @type {Record<"only" | "ends", boolean[]>} */
+  const { only, ends } = { only: [], ends: [] };
+  for (const path of kept) {
+    const { id, parent } = path;
+    const pieces = path.tokens.map(({ piece }) => piece);
+    const size = wrappedSize(pieces, perLine[id], most[id]);
+    boxWidths[id] = size.width + PADDING;
+    boxHeights[id] = boxHeight(path, size.lines);
+    missing[id] = size.leftOut;
     only[id] = children.get(parent)?.length === 1;
     ends[id] = !children.has(id);
   }
-  const sizes = {
-    only,
-    ends,
-    boxWidths,
-    boxHeights,
-    perLine,
-    most,
-    prompt,
-    promptWidth,
-    promptHeight,
+  const leftOut = kept.reduce((sum, { id }) => sum + missing[id], 0);
+  return {
+    ...columns(kept, children, boxWidths, promptWidth),
+    ...rows(kept, children, { boxHeights, folded }, promptHeight),
+    ...{ boxWidths, boxHeights, only, ends, perLine, most, longest, missing, leftOut },
+    ...{ prompt, promptWidth, promptHeight },
   };
-  return { ...across, ...down, ...sizes, longest, missing, leftOut };
 }
 
 /** @param {Path} path @param {number} lines */
@@ -156,18 +142,6 @@ export function treeOrder(paths) {
     pending.push(...[...(children.get(path.id) ?? [])].reverse());
   }
   return rank;
-}
-
-/** @param {Path[]} paths */
-export function childrenOf(paths) {
-  /** @type {Map<number, Path[]>} */
-  const children = new Map();
-  for (const path of [...paths].sort((a, b) => a.id - b.id)) {
-    const siblings = children.get(path.parent);
-    if (siblings) siblings.push(path);
-    else children.set(path.parent, [path]);
-  }
-  return children;
 }
 
 /**
@@ -217,7 +191,7 @@ export function roomsOf(kept, children, folded, heightOfBox) {
     const under = folded.has(path.id) && own.length ? 2 * UNDER : 0; // as much above, it is centred
     room[path.id] = Math.max(height + gap + under, below);
   }
-  const roots = kept.filter(({ parent }) => !(parent in room));
+  const roots = children.get(-1) ?? [];
   return { room, height: roots.reduce((sum, { id }) => sum + room[id], 0) };
 }
 
@@ -240,31 +214,18 @@ function rows(kept, children, { boxHeights, folded }, promptHeight) {
       top += room[id];
     }
   };
-  const roots = kept.filter(({ parent }) => !(parent in room));
   const height = Math.max(promptHeight + ROW_GAP, rooms.height);
-  place(roots, (height - rooms.height) / 2);
+  place(children.get(-1) ?? [], (height - rooms.height) / 2);
   for (const { id } of kept) {
     const own = children.get(id) ?? [];
     place(own, y[id] - sum(own) / 2);
   }
   for (const { id } of [...kept].reverse()) {
     const own = children.get(id)?.map((child) => y[child.id]);
-    if (own)
-      y[id] = between(
-        y[id],
-        (Math.min(...own) + Math.max(...own)) / 2,
-        (room[id] - boxHeights[id]) / 2,
-      );
+    if (!own) continue;
+    const wanted = (Math.min(...own) + Math.max(...own)) / 2;
+    const most = (room[id] - boxHeights[id]) / 2; // from the middle of the room
+    y[id] = Math.min(y[id] + most, Math.max(y[id] - most, wanted));
   }
   return { y, height };
-}
-
-/**
- * The wanted place, or the nearest place that the room allows.
- * @param {number} middle of the room
- * @param {number} wanted
- * @param {number} most distance from the middle
- */
-function between(middle, wanted, most) {
-  return Math.min(middle + most, Math.max(middle - most, wanted));
 }

@@ -6,20 +6,21 @@
 /** @import { ViewState } from "./view_state.js" */
 import {
   axisTitle,
+  binned,
   fitUnits,
   frameOf,
   gridLine,
   LEFT,
   pointIn,
+  pointList,
   RIGHT,
   stepX,
   TOP,
   ticks,
 } from "./chart_frame.js";
 import { set, shape } from "./elements.js";
-import { bytes } from "./format.js";
-import { tokenCountAt } from "./path_state.js";
-import { binned, pointList } from "./so_far.js";
+import { tokenCountAt } from "./paths.js";
+import { bytes } from "./text.js";
 
 const GAP = 56; // between the two parts, for the numbers of the second axis
 const DIGIT = 7; // px; bars have no path numbers if the longest number has no room
@@ -245,6 +246,7 @@ export class MemoryChart {
     this.shown = { left, slot, rows, spare };
     const digits = String(Math.max(0, ...rows.map(({ path }) => path))).length;
     const y = this.bottom() + 15;
+    const title = `each live path at step ${step.step}`;
     const numbers = slot < DIGIT * (digits + 1) ? [] : rows;
     this.each.replaceChildren(
       ...this.axis(area, this.bottom(), 3),
@@ -252,11 +254,7 @@ export class MemoryChart {
         const place = { x: left + (index + 0.5) * slot, y };
         return shape("text", { class: "tick-label middle", ...place }, String(path));
       }),
-      shape(
-        "text",
-        { class: "axis-title end", x: right, y: 10 },
-        `each live path at step ${step.step}`,
-      ),
+      shape("text", { class: "axis-title end", x: right, y: 10 }, title),
     );
     this.bars.replaceChildren(this.help, ...this.shapesOf(area.scale));
   }

@@ -2,8 +2,8 @@
 // fork, with its weight at the left edge and each token's entropy as a colour below the token. The
 // outline is part of the page, so fingers scroll and enlarge it like any text.
 
+/** @import { Tooltip } from "./inspector.js" */
 /** @import { RunStore } from "./run_store.js" */
-/** @import { Tooltip } from "./tooltip.js" */
 /** @import { Path, Send, TokenPlace } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
 import {
@@ -13,12 +13,11 @@ import {
   markOf,
   nameOf,
   weightWords,
-} from "./box_words.js";
+} from "./box_marks.js";
 import { element, set } from "./elements.js";
 import { missedFork } from "./fork_reasons.js";
-import { statusAt, textOf, tokenCountAt } from "./path_state.js";
-import { placeIn } from "./same_answer.js";
-import { tokenTip } from "./tooltip.js";
+import { tokenTip } from "./inspector.js";
+import { placeIn, statusAt, textOf, tokenCountAt } from "./paths.js";
 
 const INDENT = 11; // px per fork
 const MOST_INDENT = 66; // px; deep trees are indented less per fork to leave room for texts
@@ -58,6 +57,11 @@ export class Outline {
   clear() {
     for (const { root } of this.items.values()) root.remove();
     this.items.clear();
+  }
+
+  /** Keep the height while the run grows, so what is below stays where it is. */
+  keepHeight() {
+    this.root.style.minHeight = `${this.root.offsetHeight}px`;
   }
 
   // ---- pointer
@@ -119,6 +123,7 @@ export class Outline {
 
   render() {
     if (!this.view.outlined) return this.clear();
+    if (!this.store.isGrowing) this.root.style.minHeight = "";
     const { rank } = this.view.layout;
     const shown = this.view.shownPaths().sort((a, b) => rank[a.id] - rank[b.id]);
     this.renderPrompt();

@@ -3,11 +3,9 @@
 /** @import { RunStore } from "./run_store.js" */
 /** @import { PictureArea, Sentences } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
-import { button, icon } from "./buttons.js";
-import { element } from "./elements.js";
-import { isSpread } from "./entropy_spread.js";
-import { forkCaption } from "./fork_caption.js";
-import { hasMissed } from "./fork_reasons.js";
+import { button, element, icon } from "./elements.js";
+import { isSpread } from "./entropy_lines.js";
+import { forkCaption, hasMissed } from "./fork_reasons.js";
 import { savePng, saveSvg } from "./pictures.js";
 
 /**
@@ -230,22 +228,20 @@ function legend(entries) {
  */
 export function markLegends({ classList }, store, view) {
   const shown = view.shownPaths();
-  const missed = shown.some((path) => hasMissed(store, path));
-  classList.toggle("has-missed", missed);
-  classList.toggle("has-bands", store.hasBands);
-  classList.toggle("has-states", store.hasStates);
-  classList.toggle("has-reused", store.hasReused);
-  classList.toggle("own-memory", store.run.cache === "own");
-  classList.toggle("spread", isSpread(store, view));
-  classList.toggle("has-deciding", view.showsDeciding);
-  classList.toggle(
-    "has-drawn",
-    shown.some((path) => path.drawn),
-  );
-  classList.toggle("has-folded", view.branches.byFork.size > 0);
-  classList.toggle("has-joined", view.branches.boxes.size > 0);
-  const hasPruned = shown.some((path) => path.status === "pruned");
-  classList.toggle("has-pruned", hasPruned);
+  const kinds = {
+    "has-missed": shown.some((path) => hasMissed(store, path)),
+    "has-bands": store.hasBands,
+    "has-states": store.hasStates,
+    "has-reused": store.hasReused,
+    "own-memory": store.run.cache === "own",
+    spread: isSpread(store, view),
+    "has-deciding": view.showsDeciding,
+    "has-drawn": shown.some(({ drawn }) => drawn),
+    "has-folded": view.branches.byFork.size > 0,
+    "has-joined": view.branches.boxes.size > 0,
+    "has-pruned": shown.some(({ status }) => status === "pruned"),
+  };
+  for (const [kind, isThere] of Object.entries(kinds)) classList.toggle(kind, isThere);
 }
 
 export class Panel {

@@ -1,17 +1,20 @@
 // The box of one path and its edge. They are created once, then moved and filled, never replaced.
 
-/** @import { Cell, Path, Point, Status } from "./types.d.ts" */
 /** @import { TreeView } from "./tree.js" */
-import { joinedWords, markOf, nameOf, weightWords } from "./box_words.js";
+/** @import { Cell, Path, Point, Status } from "./types.d.ts" */
+import {
+  FarStrip,
+  FoldMark,
+  joinedWords,
+  markOf,
+  nameOf,
+  Strip,
+  weightWords,
+} from "./box_marks.js";
 import { set, shape } from "./elements.js";
-import { FarStrip } from "./far_strip.js";
-import { FoldMark } from "./fold_mark.js";
-import { percent } from "./format.js";
 import { BOX, LINE, labelOf, MARKS_DRAWN } from "./layout.js";
-import { statusAt, textOf, textsAt, tokenCountAt, weightAt } from "./path_state.js";
-import { lineOf } from "./same_answer.js";
-import { Strip } from "./strip.js";
-import { clip } from "./text.js";
+import { lineOf, statusAt, textOf, textsAt, tokenCountAt, weightAt } from "./paths.js";
+import { clip, percent } from "./text.js";
 
 const TEXT_X = 13;
 const BASELINE = 15; // of the first line, from the top of the box
@@ -43,6 +46,18 @@ export function boxParts(layer, kind) {
 export function writeLines(text, lines, x, y) {
   const spans = lines.map((words, line) => shape("tspan", { x, y: y + line * LINE }, words));
   text.replaceChildren(...spans);
+}
+
+/** Path data of an edge. @param {Point} from @param {Point} to */
+export function edgeCurve(from, to) {
+  const middle = ((from.x + to.x) / 2).toFixed(1);
+  const [fromX, fromY, toX, toY] = [from.x, from.y, to.x, to.y].map((value) => value.toFixed(1));
+  return `M${fromX} ${fromY}C${middle} ${fromY} ${middle} ${toY} ${toX} ${toY}`;
+}
+
+/** The width of the edge to a text. @param {number} weight */
+export function edgeWidth(weight) {
+  return (1 + 6 * Math.sqrt(weight)).toFixed(2);
 }
 
 export class PathBox {
@@ -170,7 +185,7 @@ export class PathBox {
     set(this.group, { class: `box path ${status}${classes}${foundClass}${wording}${thin}` });
     const drawn = path.drawn ? " drawn" : "";
     set(this.edge, { class: `edge${classes}${foundClass}${drawn}` });
-    const thickness = (1 + 6 * Math.sqrt(weightAt(path, this.view.cursor))).toFixed(2);
+    const thickness = edgeWidth(weightAt(path, this.view.cursor));
     if (this.thickness === thickness) return;
     this.thickness = thickness;
     this.edge.style.strokeWidth = thickness;
@@ -323,14 +338,11 @@ export class PathBox {
     const parent = this.tree.boxes.get(this.path.parent);
     // The first path may have no words, and then no box except that of all its texts.
     const start = parent && !parent.hidden ? parent.rightEnd() : this.tree.promptEnd();
-    const [x, y] = [this.at.x.toFixed(1), this.at.y.toFixed(1)];
-    const [fromX, fromY] = [start.x.toFixed(1), start.y.toFixed(1)];
-    const drawnAt = [x, y, fromX, fromY].join();
+    const drawnAt = edgeCurve(start, this.at);
     if (this.drawnAt === drawnAt) return;
     this.drawnAt = drawnAt;
-    this.group.setAttribute("transform", `translate(${x} ${y})`);
-    const middle = ((start.x + this.at.x) / 2).toFixed(1);
-    const curve = `M${fromX} ${fromY}C${middle} ${fromY} ${middle} ${y} ${x} ${y}`;
-    this.edge.setAttribute("d", curve);
+    const { x, y } = this.at;
+    this.group.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
+    this.edge.setAttribute("d", drawnAt);
   }
 }

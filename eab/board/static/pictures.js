@@ -162,7 +162,8 @@ function copyStyles(svg, copy) {
       node.style.setProperty(style, plainColours(computed.getPropertyValue(style)));
     }
   });
-  for (const node of copies) if (node.style.display === "none") node.remove();
+  for (const node of copies)
+    if (node.style.display === "none" || node.matches(".fading")) node.remove();
 }
 
 /** @param {Blob} blob @param {string} name */

@@ -1,11 +1,39 @@
-// The cursor: its step, and how it moves.
+// The cursor: its step, how it moves, and how often the board can draw it.
 //
 // A replay that the board started repeats until the user touches the board.
 
-/** @import { Pace } from "./pace.js" */
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Message, Send } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
+
+const SLOW = 45; // ms per frame
+const LONGEST = 200; // ms; caps the gap left by a hidden tab
+const NEWEST = 0.3; // the weight of the last frame in the mean
+
+/**
+ * Measures how long the browser takes for a frame. If it cannot keep up with a run, the board draws
+ * less often and boxes jump to their places, so the board stays close to the run.
+ */
+export class Pace {
+  mean = 0; // ms per frame that changed something
+  drewAt = 0; // ms; 0 if the last frame changed nothing
+
+  get isSlow() {
+    return this.mean > SLOW;
+  }
+
+  /** Measure the last frame as the next one starts. @param {number} now ms */
+  begin(now) {
+    if (!this.drewAt) return;
+    this.mean += NEWEST * (Math.min(LONGEST, now - this.drewAt) - this.mean);
+    this.drewAt = 0;
+  }
+
+  /** Note that the frame changed the pictures and another follows at once. @param {number} now ms */
+  drew(now) {
+    this.drewAt = now;
+  }
+}
 
 const STEPS_PER_SECOND = 6;
 const GLIDE = { slowest: 12, slowestAtTheEnd: 100, perStepBehind: 5 }; // steps per second

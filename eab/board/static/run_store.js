@@ -2,9 +2,10 @@
 // this module knows how paths, tokens and steps are laid out in a message. Records may arrive
 // twice, late or not at all.
 
-/** @import { Candidate, Deciding, DecidingMessage, Message, Offers, PathMessage } from "./types.d.ts" */
-/** @import { Path, RunInfo, Sentences, Side, Step, StepMessage, Token } from "./types.d.ts" */
-/** @import { TokenPlace, TokenTuple } from "./types.d.ts" */
+/** @import { Candidate, Deciding, DecidingMessage, Message, Offers, Path, PathMessage } from "./types.d.ts" */
+/** @import { RunInfo, Sentences, Side, Step } from "./types.d.ts" */
+/** @import { StepMessage, Token, TokenPlace, TokenTuple } from "./types.d.ts" */
+import { childrenOf } from "./paths.js";
 
 // Probabilities arrive as integers in units of 1 / SHARES (`SHARES` in eab/board/messages.py).
 const SHARES = 100_000;
@@ -160,6 +161,11 @@ export class RunStore {
     this.lastStep = 0;
   }
 
+  /** What the scale of the entropies must hold, in nats. */
+  get top() {
+    return Math.max(this.run.threshold * 1.4, this.highestEntropy, 0.1);
+  }
+
   /** Whether the run continues. */
   get isGrowing() {
     return this.run.mode === "live" && !this.run.ended;
@@ -260,14 +266,7 @@ export class RunStore {
 
   /** @param {number} id */
   childrenOf(id) {
-    if (!this.families) {
-      this.families = new Map();
-      for (const path of this.paths.values()) {
-        const siblings = this.families.get(path.parent);
-        if (siblings) siblings.push(path);
-        else this.families.set(path.parent, [path]);
-      }
-    }
+    this.families ??= childrenOf([...this.paths.values()]);
     return [...(this.families.get(id) ?? [])];
   }
 

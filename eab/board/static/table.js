@@ -3,10 +3,10 @@
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path, PathRows, Step } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
-import { statusWord } from "./box_words.js";
+import { statusWord } from "./box_marks.js";
 import { element } from "./elements.js";
-import { bytes, percent } from "./format.js";
-import { statusAt, textOf, tokenCountAt, weightAt } from "./path_state.js";
+import { statusAt, textOf, tokenCountAt, weightAt } from "./paths.js";
+import { bytes, percent } from "./text.js";
 
 const PAUSE_MS = 400; // between updates while the cursor moves
 

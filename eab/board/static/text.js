@@ -1,4 +1,21 @@
-// The widths of texts, and texts cut to a width.
+// Texts in pixels: numbers as text, the widths of texts, and texts cut to a width.
+
+/** @param {number} count */
+export function bytes(count) {
+  if (count < 1024) return `${count.toFixed(0)} B`;
+  let value = count / 1024;
+  for (const unit of ["KiB", "MiB"]) {
+    if (value < 1024) return `${value >= 100 ? value.toFixed(0) : +value.toFixed(1)} ${unit}`;
+    value /= 1024;
+  }
+  return `${value.toFixed(1)} GiB`;
+}
+
+/** @param {number} share */
+export function percent(share) {
+  if (share >= 0.0995) return `${(100 * share).toFixed(0)}%`;
+  return share >= 0.00095 ? `${(100 * share).toFixed(1)}%` : "<0.1%";
+}
 
 export const FONT_SIZE = 13; // px, as `.label` in tree.css
 

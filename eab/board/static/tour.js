@@ -2,8 +2,7 @@
 // by itself on the first visit, and later only when requested in Help.
 
 /** @import { Send } from "./types.d.ts" */
-import { wordButton } from "./buttons.js";
-import { element } from "./elements.js";
+import { element, wordButton } from "./elements.js";
 
 const TAKEN = "eab-tour"; // in the browser's storage
 

@@ -3,17 +3,15 @@
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path, PictureArea, Point, Send, TokenPlace } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
+import { FoldMark } from "./box_marks.js";
 import { Camera, TINY } from "./camera.js";
 import { stepX } from "./chart_frame.js";
-import { CutBoxes } from "./cut_boxes.js";
-import { set, shape } from "./elements.js";
-import { FoldMark } from "./fold_mark.js";
-import { InSight } from "./in_sight.js";
+import { fading, set, shape } from "./elements.js";
+import { CutBoxes, InSight, SummaryBox } from "./in_sight.js";
+import { Tooltip, tokenTip } from "./inspector.js";
 import { BOX, LINE, MARKS } from "./layout.js";
 import { boxParts, MARK_MIDDLE, PathBox, writeLines } from "./path_box.js";
-import { placeIn } from "./same_answer.js";
-import { SummaryBox } from "./summary_box.js";
-import { Tooltip, tokenTip } from "./tooltip.js";
+import { placeIn } from "./paths.js";
 
 const TIGHTEST = 0.28; // by step, rows may be this close together
 const CLOSEST = 1; // otherwise, because closer boxes would touch
@@ -75,6 +73,15 @@ export class TreeView {
       boxes.clear();
     }
     this.camera.reset();
+  }
+
+  /** Let the words of all boxes fade where they are. */
+  fade() {
+    for (const { group, frame, text, strip, edge } of this.boxes.values()) {
+      const words = fading(frame, text, strip.node);
+      set(words, { transform: group.getAttribute("transform") ?? "" });
+      this.edgeLayer.append(fading(edge), words);
+    }
   }
 
   // ---- pointer
@@ -207,7 +214,8 @@ export class TreeView {
 
   /** @returns {Point} */
   promptEnd() {
-    return { x: this.promptRight, y: (this.view.layout.y[0] ?? 15) * this.spread() };
+    const { y, height } = this.view.layout;
+    return { x: this.promptRight, y: (y[0] ?? height / 2) * this.spread() };
   }
 
   /** The right end of a path's box, or else of the prompt. @param {number} id @returns {Point} */

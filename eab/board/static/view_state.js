@@ -1,14 +1,12 @@
-// What the user looks at: the cursor, the selection, which branches are drawn, and how. Views read
-// it and change it through the commands that they send (commands.js).
+// What the user looks at: the cursor, the selection, which branches are drawn, how, and how large. Views
+// read it and change it through the commands that they send (commands.js).
 
 /** @import { PageName } from "./drawer.js" */
 /** @import { RunStore } from "./run_store.js" */
-/** @import { Sizes } from "./sizes.js" */
-/** @import { Layout, Path } from "./types.d.ts" */
+/** @import { Layout, Path, Size } from "./types.d.ts" */
 import { Branches } from "./branches.js";
 import { EMPTY_LAYOUT } from "./layout.js";
-import { textsAt } from "./path_state.js";
-import { lineOf } from "./same_answer.js";
+import { lineOf, textsAt } from "./paths.js";
 
 const CHART_TEXT = 11.5; // px, as `.tick-label` in charts.css
 const RING = { smallest: 7, largest: 13 }; // px, radius; its area grows with the share
@@ -41,7 +39,7 @@ export class ViewState {
   /** The page that is open in the drawer. @type {PageName | null} */
   drawer = null;
   presents = false; // whether the board is large, for a projector
-  textSize = 0; // px; of the board's own text, from presenting.css
+  textSize = 0; // px; of the board's own text, from screens.css
   reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
   /** The places of the boxes of the paths in view. @type {Layout} */
   layout = EMPTY_LAYOUT;
@@ -222,5 +220,48 @@ export class ViewState {
    */
   isWording(path) {
     return this.showsDeciding && this.store.deciding.effects.get(path.id)?.share === 0;
+  }
+}
+
+/**
+ * The sizes of the pictures. They are stored when they change, because reading them while drawing
+ * would make the browser lay out the page each time.
+ */
+export class Sizes {
+  /** @param {(changed: Element[]) => void} redraw */
+  constructor(redraw) {
+    /** @type {Map<Element, Size>} */
+    this.known = new Map();
+    this.observer = new ResizeObserver((entries) => {
+      const stale = entries.filter(({ target, contentRect: { width, height } }) => {
+        const before = this.known.get(target);
+        if (width) this.known.set(target, { width, height });
+        return width !== before?.width || height !== before?.height;
+      });
+      if (stale.length) redraw(stale.map(({ target }) => target));
+    });
+  }
+
+  /** @param {Element} element */
+  observe(element) {
+    this.observer.observe(element);
+  }
+
+  close() {
+    this.observer.disconnect();
+  }
+
+  /** @param {Element} element @returns {Size} a typical one if it is not laid out yet */
+  of(element) {
+    return this.ofLaidOut(element) ?? { width: 600, height: 220 };
+  }
+
+  /** @param {Element} element @returns {Size | undefined} */
+  ofLaidOut(element) {
+    const known = this.known.get(element);
+    if (known) return known;
+    const { clientWidth: width, clientHeight: height } = element;
+    if (width) this.known.set(element, { width, height });
+    return this.known.get(element);
   }
 }

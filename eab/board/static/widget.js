@@ -3,8 +3,7 @@
 
 /** @import { WhatIfRequest, WidgetModel } from "./types.d.ts" */
 import { Board } from "./board.js";
-import { wordButton } from "./buttons.js";
-import { element } from "./elements.js";
+import { element, wordButton } from "./elements.js";
 
 /** The progress of the run, and the button that stops it. */
 class StopBar {

@@ -1,9 +1,47 @@
-// Texts with the same answer, drawn as one box: it shows the heaviest text, from the fork below
-// which all texts give that answer. Such a box is a path of its own, with `joined`.
+// A path after a step, and its children; and paths with the same answer, drawn as one box: it shows
+// the heaviest text, from the fork below which all texts give that answer. Such a box is a path of its
+// own, with `joined`.
 
 /** @import { RunStore } from "./run_store.js" */
-/** @import { Path } from "./types.d.ts" */
-import { weightAt } from "./path_state.js";
+/** @import { Path, Status } from "./types.d.ts" */
+
+/** How many of its tokens exist after the step. @param {Path} path @param {number} step */
+export function tokenCountAt(path, step) {
+  return Math.max(0, Math.min(path.tokens.length, step - path.born + 1));
+}
+
+/** The text of the first `count` tokens. @param {Path} path @param {number} count */
+export function textOf(path, count) {
+  return path.tokens
+    .slice(0, count)
+    .map((token) => token.piece)
+    .join("");
+}
+
+/** @param {Path} path @param {number} step @returns {Status} */
+export function statusAt(path, step) {
+  const lastStep = path.born + path.tokens.length - 1;
+  if (path.status === "forked") return step > lastStep ? "forked" : "live";
+  const since = path.status === "pruned" ? Math.max(lastStep, path.touched) : lastStep;
+  return step >= since ? path.status : "live";
+}
+
+/** @param {Path} path @param {number} step @returns {number} */
+export function weightAt(path, step) {
+  if (path.joined) return textsAt(path, step).reduce((sum, text) => sum + weightAt(text, step), 0);
+  const change = path.weights.findLast((weight) => weight.step <= step) ?? path.weights[0];
+  return change.weight;
+}
+
+/**
+ * The texts that end in the box of a path; none once it has forked.
+ * @param {Path} path @param {number} step
+ */
+export function textsAt(path, step) {
+  if (!path.joined) return statusAt(path, step) === "forked" ? [] : [path];
+  const isText = (/** @type {Path} */ text) => ["live", "finished"].includes(statusAt(text, step));
+  return path.joined.all.filter((text) => text.born <= step && isText(text));
+}
 
 /**
  * The texts that grew from a path, by its id, if there are several and all give the same answer.
@@ -65,4 +103,16 @@ export function placeIn(box, token) {
     index -= path.tokens.length;
   }
   return { path: box, index: token };
+}
+
+/** The children of each path, in order of birth, by its id; -1: the prompt. @param {Path[]} paths */
+export function childrenOf(paths) {
+  /** @type {Map<number, Path[]>} */
+  const children = new Map();
+  for (const path of [...paths].sort((a, b) => a.id - b.id)) {
+    const siblings = children.get(path.parent);
+    if (siblings) siblings.push(path);
+    else children.set(path.parent, [path]);
+  }
+  return children;
 }
