@@ -108,6 +108,7 @@ class EntropyAdaptiveBranching:
         self._made_by = ""  # the fingerprint of the model that computed them
         by_name = loading if isinstance(draft, str | Path) else {}
         self._draft = lru_cache(maxsize=1)(partial(language_model, draft, **by_name))
+        self._vocabulary = lru_cache(maxsize=1)(partial(Vocabulary, self.model))
 
     def __repr__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self._settings.items())
@@ -201,8 +202,8 @@ class EntropyAdaptiveBranching:
         **settings: Unpack[Settings],
     ) -> list[Scores]:
         """Score the same texts after each of these prompts (see `score`)."""
-        requests, words = requests_of(prompts, self._asked(settings)), Vocabulary(self.model)
-        return [scores(self.model, request, texts, words) for request in requests]
+        requests = requests_of(prompts, self._asked(settings))
+        return [scores(self.model, request, texts, self._vocabulary()) for request in requests]
 
     def forget(self) -> None:
         """Drop what `prefix_cache_mib` has kept of earlier calls."""

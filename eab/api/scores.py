@@ -36,9 +36,8 @@ class Scored:
 
     @property
     def log_prob(self) -> float:
-        """ln of the probability of the usual tokens of all spellings together."""
-        total = math.fsum(math.exp(text.log_prob) for text in self.spellings)
-        return math.log(total) if total > 0 else -math.inf
+        """ln of the probability of the tokens of the first spelling."""
+        return self.spellings[0].log_prob
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +67,8 @@ class Scores:
         return self.texts[index]
 
     def to_pandas(self) -> "DataFrame":
-        """A row for each text: prompt, text, ln of the probability of its tokens, and the bounds of
-        the probabilities of the text exactly and as a beginning.
+        """A row for each text: prompt, first spelling, ln of the probability of its tokens, and the
+        bounds of the probabilities of the text exactly and as a beginning.
         """
         from pandas import DataFrame
 

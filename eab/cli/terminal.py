@@ -124,8 +124,12 @@ def scores_summary(scores: "Scores") -> RenderableType:
             f"{token_text.visible(token.text)} {_share(math.exp(token.log_prob))}"
             for token in scored.spellings[0].tokens
         )
-        words = Text(" · ".join(tokens)), Text(token_text.visible(scored.text))
-        table.add_row(words[1], _between(scored.begins), _between(scored.exactly), words[0])
+        table.add_row(
+            Text(token_text.visible(scored.text)),
+            _between(scored.begins),
+            _between(scored.exactly),
+            Text(" · ".join(tokens)),
+        )
     return Group(table, f"None of these beginnings: {_between(scores.neither)}")
 
 

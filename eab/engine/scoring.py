@@ -32,10 +32,10 @@ from eab.models.base import LanguageModel
 # When reading ends: how much of the text's probability may stay unread, but at least how much
 UNREAD_SHARE: Final = 1e-4
 UNREAD: Final = 1e-6
-Text: TypeAlias = str | Sequence[int]  # or the token ids that write it
-
 MAX_NODES: Final = 512  # read for one text, in addition to those of its usual tokens
 _NODES_PER_PASS: Final = 32
+
+Text: TypeAlias = str | Sequence[int]  # or the token ids that write it
 
 
 class Bounds(NamedTuple):
@@ -89,6 +89,7 @@ class Vocabulary:
         pairs = sorted((token_text.to_bytes(model.text(token)), token) for token in written)
         self._bytes = [raw for raw, _ in pairs]
         self._ids = [token for _, token in pairs]
+        self.longest = max(map(len, self._bytes), default=0)  # bytes of a token
 
     def equal_to(self, raw: bytes) -> list[int]:
         """The tokens with exactly these bytes."""
@@ -117,9 +118,11 @@ class _Sum:
     """What is known of one text so far."""
 
     raw: bytes
+    room: int  # the most tokens that the model's context has room for
     begins: float = 0.0
     exactly: float = 0.0
     unread: list[_Node] = field(default_factory=list)  # a heap
+    too_long: list[_Node] = field(default_factory=list)
     read: int = 0
 
     def take(self) -> list[_Node]:
@@ -128,8 +131,9 @@ class _Sum:
         more = -math.fsum(node.minus_probability for node in self.unread)
         enough = max(UNREAD, UNREAD_SHARE * self.begins)
         while more > enough and self.read < MAX_NODES and len(taken) < _NODES_PER_PASS:
-            taken.append(heappop(self.unread))
-            more += taken[-1].minus_probability
+            node = heappop(self.unread)
+            more += node.minus_probability
+            (taken if len(node.tokens) <= self.room else self.too_long).append(node)
             self.read += 1
         return taken
 
@@ -146,7 +150,8 @@ class _Sum:
         else:
             self.exactly += probability * float(probs[words.stop_ids].sum())
         following = [(0, words.silent)]
-        following += [(end, words.equal_to(rest[:end])) for end in range(1, len(rest) + 1)]
+        ends = range(1, min(len(rest), words.longest) + 1)
+        following += [(end, words.equal_to(rest[:end])) for end in ends]
         for length, tokens in following:
             for token, share in zip(tokens, probs[tokens].tolist(), strict=True):
                 if share > 0 and token != usual:
@@ -156,8 +161,9 @@ class _Sum:
 
     def bounds(self) -> tuple[Bounds, Bounds]:
         """Of the text exactly, and of the text as a beginning."""
-        inside = [node for node in self.unread if node.written < len(self.raw)]
-        return _bounds(self.exactly, self.unread), _bounds(self.begins, inside)
+        left = [*self.unread, *self.too_long]
+        inside = [node for node in left if node.written < len(self.raw)]
+        return _bounds(self.exactly, left), _bounds(self.begins, inside)
 
 
 def _bounds(low: float, unread: Sequence[_Node]) -> Bounds:
@@ -169,11 +175,22 @@ class _Reader:
     """Computes what follows sequences of tokens after one prompt, whose rows they share."""
 
     def __init__(self, model: LanguageModel, request: Request, longest: int) -> None:
-        room = replace(request.config, max_new_tokens=max(1, longest), cache="tree")
-        self._model, self._config = model, room
-        self._processors = (*penalties(room), *request.logits_processors)
-        self._prompt = encode(model, replace(request, config=room))
-        self._cache: KVCache = new_cache(model, room)
+        """Compute the prompt.
+
+        Args:
+            longest: The most tokens of a text; PromptError if there is no room for them.
+        """
+        config = replace(request.config, max_new_tokens=1, cache="tree")
+        self._model, self._config = model, config
+        self._processors = (*penalties(config), *request.logits_processors)
+        self._prompt = encode(model, replace(request, config=config))
+        self.room = model.context - len(self._prompt)
+        if longest > self.room:
+            raise PromptError(
+                f"the prompt has {len(self._prompt):,} tokens and a text {longest:,}, but the "
+                f"context of {model.card.name} is {model.context:,} tokens; shorten one of them"
+            )
+        self._cache: KVCache = new_cache(model, config)
         switch = model.kv_shape.rope_switch
         self._long = 0 < switch < len(self._prompt) + longest
         self._root, self._next_path = 0, 1
@@ -234,8 +251,7 @@ def score(
         )
     check_processors(model, request)
     usual = [_tokens_of(model, text) for text in texts]
-    longest = max(len(b"".join(_bytes(model, tokens))) for tokens in usual)
-    reader = _Reader(model, request, longest)
+    reader = _Reader(model, request, max(map(len, usual)))
     return [_score(model, reader, tokens, words) for tokens in usual]
 
 
@@ -267,8 +283,8 @@ def _score(
 ) -> ScoredText:
     logits, probs = reader.read([tokens], whole=True)
     own = logits.double().log_softmax(dim=-1)
-    pieces = _bytes(model, tokens)
-    known, node = _Sum(b"".join(pieces)), _Node(-1.0, (), 0)
+    pieces = [token_text.to_bytes(model.text(token)) for token in tokens]
+    known, node = _Sum(b"".join(pieces), reader.room), _Node(-1.0, (), 0)
     scored: list[ScoredToken] = []
     for index, token in enumerate(tokens):
         known.add(node, probs[index], words, token)
@@ -284,7 +300,3 @@ def _score(
             known.add(node, row, words, None)
     exactly, begins = known.bounds()
     return ScoredText(token_text.join(map(model.text, tokens)), tuple(scored), exactly, begins)
-
-
-def _bytes(model: LanguageModel, tokens: Sequence[int]) -> list[bytes]:
-    return [token_text.to_bytes(model.text(token)) for token in tokens]

@@ -24,7 +24,7 @@ def written(tokens, model):
 
 @pytest.mark.parametrize("policy", ["fair", "arithmetic", "independent", "stochastic-beam"])
 @pytest.mark.parametrize("of", [" 2", lambda text: text.count(" 1") >= 2])
-def test_estimates_are_unbiased_and_bounds_hold_in_every_run(policy, of):
+def test_weights_are_unbiased_and_bounds_hold_in_every_run(policy, of):
     model = TableModel(random_table(3, 5), stop_ids=[4])
     has = of if callable(of) else lambda text: of in text
     expected = exact(model, has)

@@ -164,22 +164,33 @@ def test_the_same_texts_after_several_prompts_are_a_table(embedded):
         ([7.5], "give text, token ids, or spellings"),
         ([[]], "give text, token ids, or spellings"),
         ([[99_999]], "from 0 to"),
-        (["<|endoftext|>"], None),
     ],
 )
 def test_texts_that_cannot_be_scored_are_refused(embedded, texts, message):
     explorer = EntropyAdaptiveBranching(embedded, **PLAIN)
-    if message is None:  # the text of a control token is ordinary text
-        assert len(explorer.score("Once", texts)[0].spellings[0].tokens) > 1
-        return
     with pytest.raises(PromptError, match=message):
         explorer.score("Once", texts)
+
+
+def test_the_text_of_a_control_token_is_ordinary_text(embedded):
+    [scored] = EntropyAdaptiveBranching(embedded, **PLAIN).score("Once", ["<|endoftext|>"])
+    assert len(scored.spellings[0].tokens) > 1
 
 
 def test_a_text_that_the_tokenizer_cannot_write_is_refused(twins):
     explorer = EntropyAdaptiveBranching(twins("llama").ours, **PLAIN)
     with pytest.raises(PromptError, match="cannot write"):
         explorer.score([5, 9], ["zebra \N{SNOWMAN}"])
+
+
+def test_a_text_that_is_longer_than_the_context_is_refused_and_longer_spellings_stay_unread():
+    model, explorer = spelled(3)
+    model.context = 4
+    with pytest.raises(PromptError, match="the prompt has 1 tokens and a text 4, but"):
+        explorer.score([0], ["abab"])
+    [scored] = explorer.score([0], ["aba"])
+    exact = summed(model, lambda found, _: found.startswith("aba"))
+    assert holds(scored.begins, exact, 1e-7)
 
 
 def test_a_server_cannot_score(twins, monkeypatch):
