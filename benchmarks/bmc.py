@@ -44,8 +44,8 @@ from eab.config import AUTO, AllocationStep
 from eab.figures.timings import in_ms
 from eab.formatting import counted
 from eab.labs.bmc.measure import sensitivity_to_r
-from eab.labs.bmc.pictures import growth_sentence
-from eab.labs.bmc.results import ExperimentReport, RTimed, overheads, predicted_r
+from eab.labs.bmc.results import fitted, growth_answer, overheads, predicted_r
+from eab.labs.measurement import Report
 from eab.models.loading import wrap_model
 from eab.models.sources import EMBEDDED_FOLDER
 from eab.timing import MIN_REPEATS, Timing, comparison, take_turns
@@ -145,11 +145,12 @@ def field_of(config: PreTrainedConfig, shape: KVShape, paths: int, r: int) -> li
     ]
 
 
-def predicted(report: ExperimentReport, paths: int) -> int:
+def predicted(report: Report, paths: int) -> int:
     """The predicted r* for steps at about this context length."""
-    assert report.fitted is not None
+    costs = fitted(report)
+    assert costs is not None
     work = CacheWorkload(2 * CONTEXT, kept=paths, tokens=paths)
-    return min(CONTEXT, best_r(report.fitted.costs, work))
+    return min(CONTEXT, best_r(costs, work))
 
 
 def table(paths: int, timings: Steps) -> str:
@@ -162,20 +163,20 @@ def table(paths: int, timings: Steps) -> str:
     return f"{words}\n\n{markdown_table(['', 'ms per step', 'against r*'], rows)}"
 
 
-def sweep_table(report: ExperimentReport) -> str:
+def sweep_table(report: Report) -> str:
     """A Markdown table of the measured overhead for each r."""
-    timed = report.of(RTimed)
-    words = f"Writing {timed[0].work.rows:,} rows, one path, padded: growths and spare rows."
-    rows = [(r, in_ms(timing)) for r, timing in overheads(timed).items()]
+    rows_written = report.rows("growth")[0]["rows"]
+    words = f"Writing {rows_written:,} rows, one path, padded: growths and spare rows."
+    rows = [(r, in_ms(timing)) for r, timing in overheads(report).items()]
     table = markdown_table(["r", "measured (quartiles)"], rows)
-    return f"{words}\n\n{table}\n{growth_sentence(report)}\n"
+    return f"{words}\n\n{table}\n{growth_answer(report)}\n"
 
 
-def ratios_of(report: ExperimentReport, found: Mapping[int, Steps]) -> dict[str, float]:
+def ratios_of(report: Report, found: Mapping[int, Steps]) -> dict[str, float]:
     """The overhead at r* over the lowest of the grid; by number of paths, the KV part of a step when
     it copies at each step, and with transformers' caches, over the best of ours.
     """
-    measured, best = overheads(report.of(RTimed)), predicted_r(report)
+    measured, best = overheads(report), predicted_r(report)
     assert best is not None
     lowest = min(timing.median for timing in measured.values())
     ratios = {"predicted_over_best_overhead": measured[best].median / lowest}
@@ -197,7 +198,7 @@ def main() -> None:
     plain.model.layers, plain.config.num_hidden_layers = plain.model.layers[:layers], layers
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
     shape = wrap_model(same_weights(plain), tokenizer, "135m").kv_shape
-    report = ExperimentReport().collect(sensitivity_to_r(shape, rows, MIN_REPEATS))
+    report = Report().collect(sensitivity_to_r(shape, rows, MIN_REPEATS))
     found: dict[int, Steps] = {}
     for paths in PATHS[:2] if options.quick else PATHS:
         console.print(f"{paths} paths ...")

@@ -10,17 +10,17 @@ import streamlit as st
 from app.server.live_run import LiveTask
 from app.state import polling, status, tab
 from app.state.slot import BMC, Entry, note_in_url
-from app.widgets import controls, glossary, model_choice
-from app.widgets.charts import csv_file, downloads, draw, origin, quoted
+from app.widgets import controls, glossary, measured, model_choice
+from app.widgets.charts import csv_file, draw, quoted
 from app.widgets.glossary import plain
 from app.widgets.status_line import show_problems, start_button, stop_button
 from eab.analysis.kv_allocation import best_r_of, demand_of
-from eab.caches.growth import CostModel
 from eab.config import AUTO, AllocationStep
 from eab.figures.captions import ENDINGS
 from eab.formatting import as_sentence
-from eab.labs.bmc.job import experiment_job
-from eab.labs.bmc.results import Experiment, ExperimentReport, dumps
+from eab.labs.bmc.results import LABS, Experiment, fit_sentence, fitted
+from eab.labs.jobs import experiment_job
+from eab.labs.measurement import Report
 from eab.token_text import visible
 
 ROWS: Final = (256, 512, 1024, 2048)
@@ -101,7 +101,7 @@ def stop() -> None:
         slot.stop()
 
 
-def active_experiment() -> LiveTask[ExperimentReport] | None:
+def active_experiment() -> LiveTask[Report] | None:
     """The active experiment of this tab; None if there is none."""
     current = (slot.current() for slot in BMC.values())
     return next((entry.live for entry in current if entry.active), None)
@@ -142,7 +142,7 @@ def your_run() -> None:
         f"The run on the Explore page: “{quoted(prompt)}”. The slider recomputes its rows from "
         "the recording, without the model."
     )
-    costs = fitted()
+    costs = fitted(BMC["growth"].displayed().state)
     choices: tuple[AllocationStep, ...] = (AUTO, *CURVE)
     best = None if costs is None else best_r_of(demand, CURVE, costs)
     st.session_state.setdefault("bmc_r", best or 16)
@@ -154,12 +154,6 @@ def your_run() -> None:
     table = allocations_table
     label, name, make = csv_file("Run at every r", "run-by-r.csv", table, demand, CURVE)
     st.download_button(label, make, name, key=f"download-{name}", on_click="ignore")
-
-
-def fitted() -> CostModel | None:
-    """The cost model fitted by the displayed growth experiment; None if there is none."""
-    calibration = BMC["growth"].displayed().state.fitted
-    return calibration.costs if calibration is not None else None
 
 
 def experiments() -> None:
@@ -192,30 +186,15 @@ def experiments() -> None:
                 one_experiment(name, displayed)
 
 
-def one_experiment(name: Experiment, displayed: Entry[ExperimentReport]) -> None:
+def one_experiment(name: Experiment, displayed: Entry[Report]) -> None:
     """Draw the button of an experiment, its results, and where they were measured."""
-    from eab.labs.bmc import pictures as bmc_experiments
-    from eab.labs.bmc.results import points_table
-
-    what, report, key = EXPERIMENTS[name][1], displayed.state, displayed.key
     left, right = st.columns([1, 3], vertical_alignment="center")
     with left:
         missing, is_active = controls.model_missing(here=True), active is not None
         start_button("Measure", f"run_{name}", missing, "", is_active, start, (name,))
-    right.caption(what)
-    origin(report.began, displayed.live is not None)
-    made = bmc_experiments.EXPERIMENT_FIGURES[name]
-    draw("", made.sentence(report), made.figure(report), f"bmc-{name}", key)
-    if report.fitted is not None and name == "growth":
-        with st.expander("The fitted constants"):
-            words = bmc_experiments.fit_sentence(report.fitted.costs)
-            draw("", words, bmc_experiments.fit_figure(report), "bmc-fit", key)
-    downloads(
-        [
-            csv_file("Points", f"bmc-{name}.csv", points_table, report),
-            ("Report (JSON)", f"bmc-{name}.json", lambda: dumps(report)),
-        ]
-    )
+    right.caption(EXPERIMENTS[name][1])
+    measured.answer(LABS[name], displayed)
+    measured.numbers(LABS[name], displayed)
 
 
 controls.ensure_defaults()
@@ -231,6 +210,8 @@ with st.expander("Padded or sliced"):
     glossary.markdown(PADDED_OR_SLICED)
 with st.expander("The cost model"):
     glossary.markdown(THE_MODEL)
+    if (constants := fitted(BMC["growth"].displayed().state)) is not None:
+        st.text(fit_sentence(constants))
 experiments()
 st.caption(PAPER)
 polling.draw_fragments()

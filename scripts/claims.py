@@ -5,12 +5,21 @@ from typing import Final, NamedTuple
 
 from eab.formatting import counted
 from eab.labs.batching.results import BatchingComparison
-from eab.labs.bmc.pictures import compared_r, length_timings, rejection_pairs, size_results
-from eab.labs.bmc.results import Experiment, ExperimentReport, RTimed, overheads, predicted_r
+from eab.labs.bmc.results import (
+    Experiment,
+    are_comparable,
+    compared_r,
+    length_timings,
+    overheads,
+    predicted_r,
+    rejection_pairs,
+    size_overheads,
+)
+from eab.labs.measurement import Report
 from eab.labs.quantization.results import FormatReport
 from eab.labs.variants.draft_pictures import draft_length_results, plain_and_drafted
 from eab.labs.variants.results import VariantRuns
-from eab.timing import MIN_REPEATS, Timing, are_too_few, differs
+from eab.timing import MIN_REPEATS, Timing, are_too_few, differs, fastest
 from eab.weight_formats import AS_LOADED
 
 # A spread of more than this share of the median shows that something disturbed the machine.
@@ -95,9 +104,9 @@ def of_formats(report: FormatReport) -> list[Claim]:
     ]
 
 
-def of_growth(report: ExperimentReport) -> list[Claim]:
+def of_growth(report: Report) -> list[Claim]:
     """Each r named in the sentence against r*."""
-    measured, best = overheads(report.of(RTimed)), predicted_r(report)
+    measured, best = overheads(report), predicted_r(report)
     if best is None:
         return []
     return [
@@ -106,7 +115,7 @@ def of_growth(report: ExperimentReport) -> list[Claim]:
     ]
 
 
-def of_lengths(report: ExperimentReport) -> list[Claim]:
+def of_lengths(report: Report) -> list[Claim]:
     """The longest length against the shortest."""
     growth, attention, _ = length_timings(report).values()
     first, last = min(growth), max(growth)
@@ -116,7 +125,7 @@ def of_lengths(report: ExperimentReport) -> list[Claim]:
     ]
 
 
-def of_rejection(report: ExperimentReport) -> list[Claim]:
+def of_rejection(report: Report) -> list[Claim]:
     """r* against concatenation, in seconds per token."""
     return [
         Claim(
@@ -127,20 +136,20 @@ def of_rejection(report: ExperimentReport) -> list[Claim]:
     ]
 
 
-def of_sizes(report: ExperimentReport) -> list[Claim]:
+def of_sizes(report: Report) -> list[Claim]:
     """The predicted r* against the best r that was tried."""
     return [
         Claim(
-            f"{result.name}, r* = {result.predicted} against r = {result.best}",
-            result.overheads[result.predicted],
-            result.overheads[result.best],
+            f"{model}, r* = {predicted} against r = {fastest(measured)}",
+            measured[predicted],
+            measured[fastest(measured)],
         )
-        for result in size_results(report)
-        if result.comparable and result.predicted != result.best
+        for model, (predicted, measured) in size_overheads(report).items()
+        if are_comparable(measured) and predicted != fastest(measured)
     ]
 
 
-OF_EXPERIMENTS: Final[Mapping[Experiment, Callable[[ExperimentReport], list[Claim]]]] = {
+OF_EXPERIMENTS: Final[Mapping[Experiment, Callable[[Report], list[Claim]]]] = {
     "lengths": of_lengths,
     "growth": of_growth,
     "rejection": of_rejection,

@@ -10,6 +10,7 @@ with code 1.
 """
 
 import argparse
+import gzip
 import os
 import sys
 from collections import defaultdict
@@ -32,10 +33,9 @@ from eab.labs.batching import sentences as batching_table
 from eab.labs.batching.measure import compare_ways
 from eab.labs.batching.results import MAX_REPEATS, BatchingComparison, RequestEvent, Workload
 from eab.labs.batching.workloads import CLASS, PRESETS
-from eab.labs.bmc import pictures as bmc_experiments
-from eab.labs.bmc import results as bmc_results
 from eab.labs.bmc.measure import measure
-from eab.labs.bmc.results import EXPERIMENTS, Experiment
+from eab.labs.bmc.results import EXPERIMENTS, LABS, Experiment
+from eab.labs.measurement import Report, dumps
 from eab.labs.quantization import pictures as weight_formats
 from eab.labs.quantization import results as format_results
 from eab.labs.quantization.measure import measure_formats
@@ -106,6 +106,12 @@ Measurement = Callable[[HuggingFaceModel, int, Watch], Measured]
 
 def bundled_prompt(file: str) -> str:
     return bundled_runs.events_of(bundled_runs.named(file))[0].prompt
+
+
+def save(report: Report, file: Path) -> None:
+    """Write a report as gzipped JSON; the same rows give the same bytes."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(gzip.compress(dumps(report).encode("ascii"), mtime=0))
 
 
 def measure_variants(
@@ -183,15 +189,11 @@ def measure_experiment(
     name: Experiment, model: HuggingFaceModel, repeats: int, watch: Watch
 ) -> Measured:
     """For one tab of the BMC page."""
-    figures = bmc_experiments.EXPERIMENT_FIGURES[name]
-    events = watch(measure(name, model, KV_ROWS, repeats))
-    report = bmc_results.ExperimentReport().collect(events)
-    file = bundled_runs.BMC / f"{name}.json"
-
-    def write() -> None:
-        file.write_text(bmc_results.dumps(report), encoding="utf-8")
-
-    return Measured(figures.sentence(report), claims.OF_EXPERIMENTS[name](report), write)
+    report = Report().collect(watch(measure(name, model, KV_ROWS, repeats)))
+    file = bundled_runs.BMC / f"{name}{bundled_runs.MEASURED}"
+    return Measured(
+        LABS[name].answer(report), claims.OF_EXPERIMENTS[name](report), partial(save, report, file)
+    )
 
 
 def measure_weights(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:

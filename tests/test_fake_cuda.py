@@ -27,7 +27,7 @@ from eab.engine.scheduler import GPU_SHARE, KV_LIMIT_MIB, Scheduler
 from eab.errors import ModelError
 from eab.events import Pause
 from eab.labs.bmc.measure import measure
-from eab.labs.bmc.results import ExperimentReport
+from eab.labs.measurement import Report
 from eab.labs.quantization import held_out
 from eab.labs.quantization import measure as experiments
 from eab.labs.quantization import measure as measure_formats
@@ -168,7 +168,7 @@ def test_every_kind_of_run_has_the_same_events_alone_and_in_a_batch(waits):
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment", ["growth", "rejection"])
 def test_the_bmc_laboratory_measures_on_the_device(waits, experiment):
-    report = ExperimentReport().collect(measure(experiment, Twins("llama").ours, rows=8, repeats=2))
+    report = Report().collect(measure(experiment, Twins("llama").ours, rows=8, repeats=2))
     assert report.complete
     assert report.began.machine.startswith("Fake GPU, ")
 

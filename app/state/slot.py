@@ -16,7 +16,8 @@ from app.state import polling
 from app.state.process import owner, scope, worker
 from eab.engine.job import Job, State
 from eab.labs.batching.results import BatchingComparison
-from eab.labs.bmc.results import EXPERIMENTS, Experiment, ExperimentReport
+from eab.labs.bmc.results import EXPERIMENTS, Experiment, is_presentable
+from eab.labs.measurement import Report
 from eab.labs.quantization.results import FormatReport
 from eab.labs.variants.results import VariantRuns
 from eab.lessons import bundled_runs
@@ -167,8 +168,8 @@ def _has_runs(live: LiveTask[VariantRuns]) -> bool:
     return live.state.has_all_runs
 
 
-def _has_ended_with_points(live: LiveTask[ExperimentReport]) -> bool:
-    return not live.active and live.state.presentable
+def _is_presentable(live: LiveTask[Report]) -> bool:
+    return not live.active and is_presentable(live.state)
 
 
 BATCHING: Final = Slot("batching", BatchingComparison, bundled_runs.batching, _is_complete)
@@ -183,12 +184,12 @@ DRAFT_LENGTHS: Final = Slot(
     _has_runs,
     of_kind("draft length"),
 )
-BMC: Final[dict[Experiment, Slot[ExperimentReport]]] = {
+BMC: Final[dict[Experiment, Slot[Report]]] = {
     name: Slot(
         f"bmc_{name}",
-        ExperimentReport,
+        Report,
         partial(bundled_runs.bmc, name),
-        _has_ended_with_points,
+        _is_presentable,
         of_kind(f"bmc {name}"),
     )
     for name in EXPERIMENTS

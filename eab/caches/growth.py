@@ -52,16 +52,6 @@ class CostModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
-    """A fitted cost model, and the measurements that it was fitted to."""
-
-    costs: CostModel
-    copies: tuple[tuple[int, float], ...]  # growths: (rows in use, seconds)
-    # The KV part of forward passes: (tokens, rows held, seconds)
-    visits: tuple[tuple[int, int, float], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class CacheWorkload:
     """A run whose best growth step is to be predicted."""
 

@@ -19,7 +19,7 @@ import torch
 from eab.caches.attention import attention_kernels
 from eab.caches.base import ForwardBatch
 from eab.caches.baselines import DeepCopyCache
-from eab.caches.growth import ROW_BLOCK, Calibration, fit_cost_model
+from eab.caches.growth import ROW_BLOCK, CostModel, fit_cost_model
 from eab.caches.shape import KVShape, RowShape
 from eab.caches.tree import TreeCache
 from eab.config import AllocationStep
@@ -194,18 +194,14 @@ class Calibrator:
         for tokens in (1, MAX_TOKENS):
             self._time_passes(tokens)
 
-    def fit(self) -> Calibration:
-        """The constants, and the medians of all rounds so far to which they are fitted."""
+    def fit(self) -> CostModel:
+        """The constants, fitted to the medians of all rounds so far."""
         copied = [(rows, statistics.median(seconds)) for rows, seconds in self._copies.items()]
         visited = {
             tokens: [(rows, statistics.median(self._visits[tokens, rows])) for rows in self._grid]
             for tokens in (1, MAX_TOKENS)
         }
-        return Calibration(
-            fit_cost_model(copied, visited, MAX_TOKENS),
-            tuple(copied),
-            tuple((tokens, *point) for tokens, points in visited.items() for point in points),
-        )
+        return fit_cost_model(copied, visited, MAX_TOKENS)
 
     def _time_growths(self, rows: int) -> None:
         """Time a few growths with `rows` rows in use; the first one is not counted."""
@@ -233,7 +229,7 @@ class Calibrator:
 
 def calibrate(
     calibrator: Calibrator, rounds: int = ROUNDS
-) -> Generator[Progressed, None, Calibration]:
+) -> Generator[Progressed, None, CostModel]:
     """Measure rounds; yields the progress after each, and returns the fit at the end."""
     for number in range(rounds):
         calibrator.measure()

@@ -1,6 +1,7 @@
 """What all plotly charts share: colours, line styles, labels, sizes, and a version for print."""
 
 import html
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -82,6 +83,14 @@ def error_bars(timings: Sequence[Timing], scale: float = MILLI) -> dict[str, Any
         "arrayminus": [scale * (timing.median - timing.low) for timing in timings],
         "visible": any(len(timing.seconds) > 1 for timing in timings),
     }
+
+
+def mark_x(figure: go.Figure, x: float, words: str, is_log: bool) -> None:
+    """Mark this x by a vertical line; on a log axis, plotly places annotations by logarithm."""
+    figure.add_vline(x=x, line={"color": PURPLE, "width": 2})
+    at = math.log10(x) if is_log else x
+    label = {"text": words, "showarrow": False, "xanchor": "left", "xshift": 6}
+    figure.add_annotation(x=at, y=1, yref="paper", **label)
 
 
 def log_axis(title: str) -> dict[str, Any]:

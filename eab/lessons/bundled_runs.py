@@ -11,10 +11,11 @@ from eab.assets import ASSETS
 from eab.errors import LessonError
 from eab.events import Event, RunEnded, RunStarted
 from eab.formatting import quoted
+from eab.labs import measurement
 from eab.labs.batching.results import BatchingComparison, RequestEvent
 from eab.labs.batching.results import load as load_batching
-from eab.labs.bmc.results import Experiment, ExperimentReport
-from eab.labs.bmc.results import load as load_experiment
+from eab.labs.bmc.results import Experiment
+from eab.labs.measurement import Report
 from eab.labs.quantization.results import FormatReport
 from eab.labs.quantization.results import load as load_formats
 from eab.labs.tuning.evaluation_report import EvaluationReport
@@ -33,6 +34,7 @@ FOLDER: Final = ASSETS / "runs"
 CACHES: Final = FOLDER.parent / "caches"  # the same run with each cache
 DRAFT_LENGTHS: Final = FOLDER.parent / "speculation"
 LOOKUPS: Final = FOLDER.parent / "prompt-lookup"  # two prompts: `edit` and `story`
+MEASURED: Final = ".json.gz"  # the ending of recorded measurements
 TIMES: Final = "times.json"  # in these folders: how long the repeats of their runs took
 BATCHING: Final = FOLDER.parent / "batching"  # the same requests served in several ways
 BATCHING_FILE: Final = BATCHING / "servings.json.gz"
@@ -137,9 +139,9 @@ def formats() -> FormatReport:
 
 
 @lru_cache(maxsize=8)
-def bmc(experiment: Experiment) -> ExperimentReport:
+def bmc(experiment: Experiment) -> Report:
     """The report of an experiment with spare rows."""
-    return load_experiment(BMC / f"{experiment}.json")
+    return measurement.load(BMC / f"{experiment}{MEASURED}")
 
 
 @lru_cache(maxsize=1)

@@ -14,17 +14,16 @@ from eab.errors import ConfigError
 from eab.formatting import times
 from eab.labs.batching.results import MAX_REPEATS, WAYS, ServingRequest
 from eab.labs.batching.workloads import CLASS, PRESETS
-from eab.labs.bmc.pictures import EXPERIMENT_FIGURES
 from eab.labs.bmc.results import (
     EXPERIMENTS,
+    LABS,
     Experiment,
-    ExperimentReport,
-    RTimed,
     allocations_table,
     overheads,
-    points_table,
     predicted_r,
 )
+from eab.labs.charts import chart_figure
+from eab.labs.measurement import Report, rows_table
 from eab.labs.variants import cache_pictures as caches
 from eab.labs.variants.costs import step_words
 from eab.labs.variants.draft_pictures import draft_length_results
@@ -89,19 +88,18 @@ def test_prompt_lookup_pays_for_an_edit_and_not_for_an_open_story() -> None:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_recorded_reports_of_bmc_are_complete(name: Experiment) -> None:
-    report = bundled_runs.bmc(name)
+    report, lab = bundled_runs.bmc(name), LABS[name]
     assert report.complete
-    assert report.began.experiment == name
-    table = points_table(report)
-    assert len(table) >= len([point for point in report.points if not hasattr(point, "costs")])
-    figures = EXPERIMENT_FIGURES[name]
-    assert figures.sentence(ExperimentReport()) == "Nothing measured yet."
-    json.loads(figures.figure(ExperimentReport()).to_json())
+    assert report.began.lab == name
+    assert len(rows_table(report, name, lab.units)) == len(report.rows(name)) > 0
+    assert len(lab.table(report)) > 3
+    assert lab.answer(Report()) == "Nothing measured yet."
+    json.loads(chart_figure(lab.chart(Report())).to_json())
 
 
 def test_the_recorded_u_curve_has_the_ends_that_the_model_predicts() -> None:
     report = bundled_runs.bmc("growth")
-    found, best = overheads(report.of(RTimed)), predicted_r(report)
+    found, best = overheads(report), predicted_r(report)
     assert best is not None
     assert found[1].median > 3 * found[best].median
     assert found[max(found)].median > 3 * found[best].median

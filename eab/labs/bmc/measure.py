@@ -1,7 +1,7 @@
-"""The BMC measurements: generators of points, with progress between them.
+"""The BMC measurements: generators of rows of results, with progress between them.
 
-A point is one repeat. The settings of an experiment alternate, round by round; the first round is a
-warm-up without points. To stop a measurement, stop iterating.
+The settings of an experiment alternate, round by round; the first round is a warm-up without rows
+of results. To stop a measurement, stop iterating.
 
 The first three experiments repeat questions of the paper; the last two are about other models and
 memory. No number is taken from the paper.
@@ -10,12 +10,13 @@ memory. No number is taken from the paper.
 import math
 import random
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import asdict
 from typing import Final, assert_never
 
 import torch
 
 from eab.caches.baselines import DeepCopyCache
-from eab.caches.growth import CacheWorkload, Calibration, best_r, in_whole_blocks
+from eab.caches.growth import CacheWorkload, CostModel, best_r, in_whole_blocks
 from eab.caches.shape import KVShape
 from eab.caches.timing import (
     NO_LIMIT,
@@ -31,16 +32,8 @@ from eab.caches.timing import (
     time_step,
 )
 from eab.events import Progressed, RunEnded
-from eab.labs.bmc.results import (
-    Experiment,
-    ExperimentBegan,
-    LengthTimed,
-    MemoryHeld,
-    RejectionTimed,
-    ReportEvent,
-    RTimed,
-    SizeTimed,
-)
+from eab.labs.bmc.results import CONCAT, Experiment
+from eab.labs.measurement import Counter, LabBegan, LabEvent, Row, Values, repeat_words
 from eab.models.base import LanguageModel, refuse_own_memory
 from eab.models.machine import describe_machine
 from eab.timing import MIN_REPEATS
@@ -55,24 +48,20 @@ def whole_model(model: LanguageModel) -> RunBatch:
     return lambda batch: model.forward([batch])
 
 
-def repeat_words(number: int, repeats: int) -> str:
-    """The name of this round; number 0 is the warm-up."""
-    return f"repeat {number} of {repeats}" if number else "warm-up"
-
-
 def calibrate_first(
-    calibrator: Calibrator, share: float, start: float = 0.0
-) -> Generator[ReportEvent, None, Calibration]:
-    """Calibrate before an experiment, reporting a `share` of its progress from `start` on."""
+    calibrator: Calibrator, counter: Counter
+) -> Generator[LabEvent, None, CostModel]:
+    """Calibrate as the current part of a measurement; also yields the constants as a row."""
     steps = calibrate(calibrator)
     while True:
         try:
             done = next(steps)
         except StopIteration as end:
-            calibration: Calibration = end.value
-            yield calibration
-            return calibration
-        yield Progressed(start + share * done.share, done.words)
+            costs: CostModel = end.value
+            yield Row("costs", asdict(costs))
+            counter.done += 1
+            return costs
+        yield counter.at(done.words, done.share)
 
 
 DRAFTS: Final = 4  # draft tokens per forward pass
@@ -86,28 +75,22 @@ def rejected_drafts(
     repeats: int = REPEATS,
     rejections: Sequence[float] = REJECTIONS,
     seed: int = 0,
-) -> Iterator[ReportEvent]:
+) -> Iterator[LabEvent]:
     """Experiment 3: verify DRAFTS draft tokens in one forward pass, and trim the rejected ones.
 
     Rejections are drawn at a given rate. The times of growing, of the model's pass and of trimming
     are measured; drafting is not. The ways alternate and process the same numbers of tokens.
     """
     rows = min(rows, model.context - PROMPT_ROWS - DRAFTS - 1)
-    calibration = yield from calibrate_first(Calibrator(model.kv_shape, rows), share=0.1)
-    for number in range(repeats + 1):
-        points: list[RejectionTimed] = []
-        for index, rejection in enumerate(rejections):
-            start = (number + index / len(rejections)) / (repeats + 1)
-            caches = _caches_by_way(model.kv_shape, rejection, rows, calibration)
-            rng = random.Random(seed)
-            for event in _time_rejection(model, rejection, rows, caches, rng):
-                if isinstance(event, RejectionTimed):
-                    points.append(event)
-                    continue
-                share = start + event.share / len(rejections) / (repeats + 1)
-                words = f"{repeat_words(number, repeats)}: {event.words}"
-                yield Progressed(0.1 + 0.9 * share, words)
-        yield from points if number else ()
+    counter = Counter(1 + (repeats + 1) * len(rejections))
+    costs = yield from calibrate_first(Calibrator(model.kv_shape, rows), counter)
+    for number, rejection in counter.rounds(repeats, rejections):
+        caches = _caches_by_way(model.kv_shape, rejection, rows, costs)
+        for event in _time_rejection(model, rejection, rows, caches, random.Random(seed)):
+            if isinstance(event, Progressed):
+                yield counter.at(f"{repeat_words(number, repeats)}: {event.words}", event.share)
+            elif number:
+                yield event
 
 
 def _time_rejection(
@@ -116,8 +99,8 @@ def _time_rejection(
     rows: int,
     caches: dict[str, tuple[TimedTreeCache | DeepCopyCache, int]],
     rng: random.Random,
-) -> Iterator[Progressed | RejectionTimed]:
-    """Time all ways at one rejection rate; yield progress, and one point per way at the end."""
+) -> Iterator[Progressed | Row]:
+    """Time all ways at one rejection rate; yield progress, and one row per way at the end."""
     run, device = whole_model(model), model.kv_shape.device
     growth, rest = dict.fromkeys(caches, 0.0), dict.fromkeys(caches, 0.0)
     lengths, passes, paused = dict.fromkeys(caches, 0), dict.fromkeys(caches, 0), now(device)
@@ -133,18 +116,19 @@ def _time_rejection(
             passes[way] += 1
         if now(device) - paused > PAUSE_SECONDS:
             least = min(lengths.values())
-            words = f"{rejection:.0%} rejected: {least} rows of {rows}"
-            yield Progressed(least / rows, words)
+            yield Progressed(least / rows, f"{rejection:.0%} rejected: {least} rows of {rows}")
             paused = now(device)
     for way, (_, tokens) in caches.items():
-        yield RejectionTimed(rejection, way, tokens - 1, passes[way], rows, growth[way], rest[way])
+        values: Values = {"rejection": rejection, "way": way, "drafts": tokens - 1}
+        values |= {"passes": passes[way], "tokens": rows}
+        yield Row("rejection", values | {"growth": growth[way], "rest": rest[way]})
 
 
 def _caches_by_way(
-    shape: KVShape, rejection: float, rows: int, calibration: Calibration
+    shape: KVShape, rejection: float, rows: int, costs: CostModel
 ) -> dict[str, tuple[TimedTreeCache | DeepCopyCache, int]]:
     """For each way, a cache that holds the prompt, and its tokens per forward pass."""
-    prompt, verified, costs = PROMPT_ROWS, DRAFTS + 1, calibration.costs
+    prompt, verified = PROMPT_ROWS, DRAFTS + 1
     # Expected number of tokens per forward pass: Leviathan et al. (arXiv 2211.17192), Eq. 1
     kept = sum((1 - rejection) ** drafts for drafts in range(DRAFTS + 1))
     plain = best_r(costs, CacheWorkload(rows, prompt))
@@ -158,7 +142,7 @@ def _caches_by_way(
 
     return {
         "no drafts, r*": (tree(plain), 1),
-        "concatenate and crop": (_concatenating_cache(shape, prompt), verified),
+        CONCAT: (_concatenating_cache(shape, prompt), verified),
         "r = 1": (tree(1), verified),
         "r*": (tree(drafting), verified),
         "all rows at the start": (tree(rows + verified), verified),
@@ -199,13 +183,11 @@ SIZE_ROWS: Final = 256
 
 def measure(
     experiment: Experiment, model: LanguageModel, rows: int, repeats: int = REPEATS
-) -> Iterator[ReportEvent]:
+) -> Iterator[LabEvent]:
     """Run one experiment; growth, rejection and sizes have `repeats` repeats after a warm-up."""
     refuse_own_memory(model)
     card = model.card
-    yield ExperimentBegan(
-        card.name, card.dtype, describe_machine(card.device), experiment, card.row_bytes
-    )
+    yield LabBegan(card.name, card.dtype, describe_machine(card.device), experiment)
     match experiment:
         case "lengths":
             yield from copy_against_compute(model)
@@ -224,7 +206,7 @@ def measure(
 
 def copy_against_compute(
     model: LanguageModel, lengths: Sequence[int] = LENGTHS, repeats: int = STEP_REPEATS
-) -> Iterator[ReportEvent]:
+) -> Iterator[LabEvent]:
     """Experiment 1: times of allocating and copying at r = 1, attention and the step, by length."""
     shape, rounds = model.kv_shape, repeats + 1
     alone, whole = attention_alone(shape), whole_model(model)
@@ -234,30 +216,29 @@ def copy_against_compute(
         for rows in lengths
         if rows + rounds <= model.context
     }
-    for number in range(rounds):
-        for index, (rows, cache) in enumerate(caches.items()):
-            words = f"{repeat_words(number, repeats)}: {rows} rows in use"
-            yield Progressed((number + index / len(caches)) / rounds, words)
-            kv = time_step(alone, cache, [1])
-            step = time_step(whole, with_model[rows], [1]).seconds if rows in with_model else None
-            if number:
-                yield LengthTimed(rows, kv.growth, kv.rest, step)
+    counter = Counter(rounds * len(caches))
+    for number, rows in counter.rounds(repeats, [*caches]):
+        yield counter.at(f"{repeat_words(number, repeats)}: {rows} rows in use")
+        kv = time_step(alone, caches[rows], [1])
+        step = time_step(whole, with_model[rows], [1]).seconds if rows in with_model else None
+        if number:
+            parts: Values = {"growth": kv.growth, "attention": kv.rest, "step": step}
+            yield Row("lengths", {"rows": rows} | parts)
 
 
-def sensitivity_to_r(shape: KVShape, rows: int, repeats: int = REPEATS) -> Iterator[ReportEvent]:
+def sensitivity_to_r(shape: KVShape, rows: int, repeats: int = REPEATS) -> Iterator[LabEvent]:
     """Experiment 2: write `rows` rows at many r with padded attention, at a few r with sliced.
 
     A calibration before the runs predicts r*.
     """
-    work = CacheWorkload(rows)
-    calibration = yield from calibrate_first(Calibrator(shape, rows), share=0.1)
-    predicted = in_whole_blocks(best_r(calibration.costs, work))
+    most_settings = int(math.log2(rows)) + 3 + 3
+    counter = Counter(1 + (repeats + 1) * most_settings)
+    costs = yield from calibrate_first(Calibrator(shape, rows), counter)
+    predicted = in_whole_blocks(best_r(costs, CacheWorkload(rows)))
     settings = [(r, True) for r in r_grid(rows, predicted)] + [(r, False) for r in (1, 16, rows)]
     for number in range(repeats + 1):
-        for event in _time_round(shape, work, settings, number, repeats):
-            if isinstance(event, Progressed):
-                event = Progressed(0.1 + 0.9 * event.share, event.words)
-            yield event
+        words = repeat_words(number, repeats)
+        yield from _time_round(shape, rows, settings, number, words, counter)
 
 
 def r_grid(rows: int, predicted: int) -> list[int]:
@@ -265,100 +246,96 @@ def r_grid(rows: int, predicted: int) -> list[int]:
     return sorted({2**power for power in range(int(math.log2(rows)) + 1)} | {rows, predicted})
 
 
-def other_sizes(shape: KVShape, name: str, repeats: int = REPEATS) -> Iterator[ReportEvent]:
+def other_sizes(shape: KVShape, name: str, repeats: int = REPEATS) -> Iterator[LabEvent]:
     """Open question 1: the predicted r* for the shapes of other models; only the KV part."""
     shapes = {name: shape} | {
         other: KVShape(layers, heads, size, shape.dtype, shape.device, group)
         for other, (layers, heads, size, group) in SIZES.items()
     }
-    for index, (model, model_shape) in enumerate(shapes.items()):
-        start, width = index / len(shapes), 1 / len(shapes)
-        calibration = yield from calibrate_first(
-            Calibrator(model_shape, SIZE_ROWS), share=0.3 * width, start=start
-        )
-        work = CacheWorkload(SIZE_ROWS)
-        predicted = in_whole_blocks(best_r(calibration.costs, work))
+    counter = Counter(len(shapes) * (1 + (repeats + 1) * 5))
+    for model, model_shape in shapes.items():
+        costs = yield from calibrate_first(Calibrator(model_shape, SIZE_ROWS), counter)
+        predicted = in_whole_blocks(best_r(costs, CacheWorkload(SIZE_ROWS)))
         settings = [(r, True) for r in _sizes_grid(predicted)]
         for number in range(repeats + 1):
-            points: list[RTimed] = []
-            for event in _time_round(model_shape, work, settings, number, repeats):
-                if isinstance(event, RTimed):
-                    points.append(event)
+            words = f"{model}: {repeat_words(number, repeats)}"
+            for event in _time_round(model_shape, SIZE_ROWS, settings, number, words, counter):
+                if isinstance(event, Row):
+                    row = event.values
+                    values: Values = {"model": model, "predicted": predicted, "r": row["r"]}
+                    yield Row("sizes", values | {"overhead": row["growth"] + row["spare"]})
                 else:
-                    share = start + width * (0.3 + 0.7 * event.share)
-                    yield Progressed(share, f"{model}: {event.words}")
-            if points:
-                measured = tuple((point.r, point.overhead) for point in points)
-                yield SizeTimed(model, model_shape.row_bytes, SIZE_ROWS, predicted, measured)
+                    yield event
 
 
 def _sizes_grid(predicted: int) -> list[int]:
     return sorted({1, max(1, predicted // 3), predicted, min(SIZE_ROWS, 3 * predicted), SIZE_ROWS})
 
 
-def memory(shape: KVShape) -> Iterator[ReportEvent]:
+def memory(shape: KVShape) -> Iterator[LabEvent]:
     """Open question 2: bytes of the tensors (measured), by r and length."""
-    for number, r in enumerate(MEMORY_R):
+    counter = Counter(len(MEMORY_R))
+    for _, r in counter.rounds(0, MEMORY_R):
         cache = prefilled_tree(shape, 0, r, padded=True)
         began = now(shape.device)
         for rows in range(1, MEMORY_ROWS[-1] + 1):
             cache.prepare([1], [[0]])
             if rows in MEMORY_ROWS:
                 kv = cache.usage([1])
-                yield MemoryHeld(r, rows, rows * shape.row_bytes, kv.bytes_held, kv.peak_bytes)
+                values: Values = {"r": r, "rows": rows, "bytes_used": rows * shape.row_bytes}
+                values |= {"bytes_held": kv.bytes_held, "peak_bytes": kv.peak_bytes}
+                yield Row("memory", values)
             if now(shape.device) - began > PAUSE_SECONDS:
-                yield Progressed(
-                    (number + rows / MEMORY_ROWS[-1]) / len(MEMORY_R), f"r = {r}: {rows} rows"
-                )
+                yield counter.at(f"r = {r}: {rows} rows", rows / MEMORY_ROWS[-1])
                 began = now(shape.device)
 
 
 def _time_round(
     shape: KVShape,
-    work: CacheWorkload,
+    rows: int,
     settings: Sequence[tuple[int, bool]],
     number: int,
-    repeats: int,
-) -> Iterator[Progressed | RTimed]:
-    """Time the workload once at each setting, a pair of r and whether attention is padded.
+    words: str,
+    counter: Counter,
+) -> Iterator[Progressed | Row]:
+    """Time the writing of `rows` rows once at each setting: r, and whether attention is padded.
 
-    The order is random in each round. Round 0 is the warm-up, without points; `repeats` rounds
-    follow. Yields progress, then one point per setting, in the given order.
+    The order is random in each round. Round 0 is the warm-up, without rows of results. Yields
+    progress, then one row per setting, in the given order.
     """
-    timed: dict[tuple[int, bool], RTimed] = {}
-    shuffled = random.Random(number).sample(settings, len(settings))
-    for index, (r, padded) in enumerate(shuffled):
-        share = (number + index / len(settings)) / (repeats + 1)
-        for event in _time_setting(shape, work, r, padded, bool(number % 2)):
-            if isinstance(event, RTimed):
+    timed: dict[tuple[int, bool], Row] = {}
+    for r, padded in random.Random(number).sample(settings, len(settings)):
+        for event in _time_setting(shape, rows, r, padded, bool(number % 2)):
+            if isinstance(event, Row):
                 timed[r, padded] = event
             else:
-                yield Progressed(share, f"{repeat_words(number, repeats)}: {event}")
+                yield counter.at(f"{words}: {event}")
+        counter.done += 1
     yield from (timed[setting] for setting in settings) if number else ()
 
 
 def _time_setting(
-    shape: KVShape, work: CacheWorkload, r: int, padded: bool, odd: bool
-) -> Iterator[str | RTimed]:
-    """Write the rows once; yield progress, and the point at the end.
+    shape: KVShape, rows: int, r: int, padded: bool, odd: bool
+) -> Iterator[str | Row]:
+    """Write the rows once; yield progress, and the result at the end.
 
     `odd`: run odd rows first without the spare rows; otherwise even rows.
     """
-    run, cache = attention_alone(shape), prefilled_tree(shape, work.prompt, r, padded=padded)
+    run, cache = attention_alone(shape), prefilled_tree(shape, 0, r, padded=padded)
     yield f"r = {r}"
     steps: list[StepTime] = []
     paused = now(shape.device)
-    for row in range(work.rows):
+    for row in range(rows):
         steps.append(
             time_spare_rows(run, cache, 1, sliced_first=bool((row + odd) % 2))
             if padded
             else time_step(run, cache, [1])
         )
         if now(shape.device) - paused > PAUSE_SECONDS:
-            yield f"r = {r}, {len(steps)} rows of {work.rows}"
+            yield f"r = {r}, {len(steps)} rows of {rows}"
             paused = now(shape.device)
-    growths = [work.prompt + index for index, step in enumerate(steps) if step.grew]
-    growth, rest, spare = (
-        sum(getattr(step, part) for step in steps) for part in ("growth", "rest", "spare")
-    )
-    yield RTimed(work, r, padded, growth, rest, spare, len(growths), sum(growths))
+    growths = [index for index, step in enumerate(steps) if step.grew]
+    values: Values = {"rows": rows, "r": r, "padded": padded}
+    for part in ("growth", "rest", "spare"):
+        values[part] = sum(getattr(step, part) for step in steps)
+    yield Row("growth", values | {"growths": len(growths), "rows_copied": sum(growths)})

@@ -1,25 +1,22 @@
 """Charts and sentences about the allocations of a run, by r."""
 
-import math
 from collections.abc import Sequence
-from typing import Final
 
 from eab.analysis.kv_allocation import Demand, StepAllocation
 from eab.figures.charts import (
     BLUE,
     GREY,
     ORANGE,
-    PURPLE,
     LineStyle,
     add_line,
     bar_pattern,
     laid_out,
     log_axis,
+    mark_x,
 )
 from eab.figures.drawing import go, make_subplots
 from eab.formatting import counted
-
-R_AXIS: Final = "r (steps per growth, log scale)"
+from eab.labs.bmc.results import R_AXIS
 
 
 def strip_figure(steps: Sequence[StepAllocation]) -> go.Figure:
@@ -73,8 +70,8 @@ def run_curve_figure(demand: Demand, rs: Sequence[int], r: int | None) -> go.Fig
         points = [(x, rows) for x in rs if (rows := count(demand.at(x)))]
         add_line(figure, name, points, style, "r = %{x}: %{y:,} rows")
     if r is not None:
-        mark_r(figure, r, f"r = {r}")
-    figure.update_xaxes(title=R_AXIS, type="log", tickvals=list(rs))
+        mark_x(figure, r, f"r = {r}", is_log=True)
+    figure.update_xaxes(title=f"{R_AXIS} (log scale)", type="log", tickvals=list(rs))
     return laid_out(figure, y=log_axis("rows in all steps, without 0"))
 
 
@@ -101,12 +98,4 @@ def run_curve_sentence(demand: Demand, rs: Sequence[int], best: int | None) -> s
         f"{copied_rows(most):,} at r = {rs[-1]}; padded attention reads {spare_rows(least):,} and "
         f"{counted(spare_rows(most), 'spare row')} (counted).{preferred} With sliced attention, "
         "only copies cost time."
-    )
-
-
-def mark_r(figure: go.Figure, r: int, words: str) -> None:
-    """Mark this r by a vertical line; on a log axis, plotly places annotations by logarithm."""
-    figure.add_vline(x=r, line={"color": PURPLE, "width": 2})
-    figure.add_annotation(
-        x=math.log10(r), y=1, yref="paper", text=words, showarrow=False, xanchor="left", xshift=6
     )

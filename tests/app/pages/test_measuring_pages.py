@@ -16,8 +16,7 @@ from eab.figures.kv_allocation import allocation_sentence
 from eab.labs.batching.results import WAYS
 from eab.labs.batching.sentences import headline
 from eab.labs.batching.workloads import PRESETS
-from eab.labs.bmc import pictures as bmc_pictures
-from eab.labs.bmc.results import EXPERIMENTS, Experiment
+from eab.labs.bmc.results import EXPERIMENTS, LABS, Experiment
 from eab.labs.bmc.run_pictures import strip_sentence
 from eab.labs.quantization import held_out, measure
 from eab.labs.quantization import matrix_pictures as matrices
@@ -44,7 +43,7 @@ CAT = "The cat sat on the"
 # What a first visit shows: one sentence, the numbers of sentences and charts, the table's columns.
 FIRST = {
     "batching": (headline(bundled_runs.batching()), 6, 2, [*WAYS]),
-    "bmc": (bmc_pictures.growth_sentence(bundled_runs.bmc("growth")), 4, 4, None),
+    "bmc": (LABS["growth"].answer(bundled_runs.bmc("growth")), 4, 3, ["measured"]),
     "memory": (caches.held_sentence(bundled_runs.caches()), 7, 5, [*CACHES, PROMPT_REUSED]),
     "quantization": (
         weight_formats.formats_sentence(bundled_runs.formats()),
@@ -149,7 +148,7 @@ def test_each_tab_shows_its_recorded_measurement_and_its_button() -> None:
     assert "up to 3.2 times" in page.captions, "as the abstract says"
     for name in EXPERIMENTS:
         bmc_at(name, page)
-        sentence = bmc_pictures.EXPERIMENT_FIGURES[name].sentence(bundled_runs.bmc(name))
+        sentence = LABS[name].answer(bundled_runs.bmc(name))
         assert sentence in page.words
         assert page.button(key=f"run_{name}").label == "Measure"
 

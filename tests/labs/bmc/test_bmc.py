@@ -5,7 +5,7 @@ counted at any r.
 import gzip
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -19,9 +19,9 @@ from processor import needs_compiled
 
 from eab import compiled
 from eab.analysis.kv_allocation import demand_of
-from eab.caches.growth import Calibration
+from eab.caches.growth import CostModel
 from eab.caches.shape import KVShape
-from eab.caches.timing import MAX_TOKENS, Calibrator, calibrate
+from eab.caches.timing import Calibrator, calibrate
 from eab.caches.tree import TreeCache
 from eab.events import Progressed, RowsAllocated
 from eab.lessons import bundled_runs
@@ -137,17 +137,14 @@ def test_runs_of_other_caches_are_not_counted() -> None:
 
 
 def test_the_calibration_measures_growths_and_passes_here() -> None:
-    calibration = None
+    costs = None
 
     def rounds():
-        nonlocal calibration
-        calibration = yield from calibrate(Calibrator(SHAPE, 160), rounds=2)
+        nonlocal costs
+        costs = yield from calibrate(Calibrator(SHAPE, 160), rounds=2)
 
     progress = list(rounds())
-    assert isinstance(calibration, Calibration)
+    assert isinstance(costs, CostModel)
     assert [type(one) for one in progress] == [Progressed] * 2
     assert progress[-1].share == 1.0
-    assert [rows for rows, _ in calibration.copies] == [32, 64, 96, 128, 160]
-    assert {tokens for tokens, _, _ in calibration.visits} == {1, MAX_TOKENS}
-    assert all(seconds > 0 for _, seconds in calibration.copies)
-    assert all(seconds > 0 for _, _, seconds in calibration.visits)
+    assert min(asdict(costs).values()) >= 0

@@ -5,44 +5,37 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from eab.analysis.kv_allocation import Demand, StepRows, best_r_of
-from eab.caches.growth import CacheWorkload, Calibration, CostModel
-from eab.labs.bmc import pictures, run_pictures
-from eab.labs.bmc import pictures as figures
-from eab.labs.bmc.results import (
-    ExperimentReport,
-    LengthTimed,
-    RejectionTimed,
-    RTimed,
-    SizeTimed,
-    points_table,
-    predicted_r,
-)
+from eab.caches.growth import CostModel
+from eab.labs.bmc import results, run_pictures
+from eab.labs.bmc.results import LABS, predicted_r
+from eab.labs.charts import chart_figure
+from eab.labs.measurement import Report, Row
 from eab.timing import NO_DIFFERENCE, TOO_FEW
 from scripts import claims
 
-WORK = CacheWorkload(64)
-FITTED = Calibration(CostModel(copy_row=2e-4, allocation=0.0, spare_row=2e-4), (), ())
+FITTED = {"copy_row": 2e-4, "allocation": 0.0, "spare_row": 2e-4}
 AROUND = (0.98, 0.99, 0.99, 1.0, 1.01, 1.01, 1.02)
 WIDE = (0.5, 0.6, 0.6, 1.0, 1.4, 1.4, 1.5)
 
 
 def growth_report(
     seconds: Mapping[int, float], offsets: Sequence[float] | Mapping[int, Sequence[float]] = AROUND
-) -> ExperimentReport:
+) -> Report:
     """A report with repeats whose overhead at each r is about this many seconds."""
-    report = ExperimentReport()
-    report.apply(FITTED)
+    report = Report()
+    report.apply(Row("costs", FITTED))
     spreads = offsets if isinstance(offsets, Mapping) else dict.fromkeys(seconds, offsets)
     for number in range(len(next(iter(spreads.values())))):
         for r, one in seconds.items():
-            report.apply(RTimed(WORK, r, True, one * spreads[r][number], 1.0, 0.0, 1, 1))
+            row = {"rows": 64, "r": r, "padded": True, "growth": one * spreads[r][number]}
+            report.apply(Row("growth", row | {"spare": 0.0}))
     return report
 
 
 def test_measurable_differences_from_r_star_are_given_with_their_spread():
     report = growth_report({1: 0.4, 4: 0.05, 8: 0.1, 64: 0.3})
     assert predicted_r(report) == 8
-    words = figures.growth_sentence(report)
+    words = results.growth_answer(report)
     for part in (
         "r* = 8, growths and spare rows take 100 ms (99.0–101)",
         "r = 4, 50.0 ms (49.5–50.5): 0.5×",
@@ -56,9 +49,13 @@ def test_measurable_differences_from_r_star_are_given_with_their_spread():
 
 def test_seconds_of_the_cost_model_are_not_shown():
     report = growth_report({1: 0.4, 4: -0.01, 8: 0.1})
-    [measured] = figures.growth_figure(report).data
+    [measured] = chart_figure(results.growth_chart(report)).data
     assert list(measured.x) == [1, 8], "overheads hidden by noise are left out"
-    assert not [name for name in points_table(report) if "predicted" in name]
+    assert LABS["growth"].table(report)[1:] == [
+        ("1", "400 (396–404)"),
+        ("4", "-10.0 (-10.1–-9.90)"),
+        ("8", "100 (99.0–101)"),
+    ]
 
 
 def test_the_curve_of_a_run_counts_rows_and_names_the_preferred_r():
@@ -79,58 +76,62 @@ def test_the_curve_of_a_run_counts_rows_and_names_the_preferred_r():
 
 def test_differences_within_the_spread_and_single_repeats_give_no_comparison():
     report = growth_report({1: 0.4, 4: 0.099, 8: 0.1, 64: 0.3})
-    assert f"at r = 4, 99.0 ms (98.0–100.0): {NO_DIFFERENCE};" in figures.growth_sentence(report)
+    assert f"at r = 4, 99.0 ms (98.0–100.0): {NO_DIFFERENCE};" in results.growth_answer(report)
     report = growth_report({1: 0.4, 4: 0.05, 8: 0.1, 64: 0.3}, offsets=(1.0,))
-    words = figures.growth_sentence(report)
+    words = results.growth_answer(report)
     assert "take 100 ms; at r = 4, 50.0 ms; at r = 1, 400 ms; at r = 64, 300 ms (" in words
     assert words.endswith(f"(measured once, {TOO_FEW}).")
 
 
 def test_the_line_over_r_has_error_bars():
-    figure = figures.growth_figure(growth_report({1: 0.4, 8: 0.1}))
+    figure = chart_figure(results.growth_chart(growth_report({1: 0.4, 8: 0.1})))
     measured = next(trace for trace in figure.data if trace.name == "measured")
     assert list(measured.y) == pytest.approx([400.0, 100.0])
     assert list(measured.error_y.array) == pytest.approx([4.0, 1.0])
-    once = figures.growth_figure(growth_report({1: 0.4, 8: 0.1}, offsets=(1.0,)))
+    once = chart_figure(results.growth_chart(growth_report({1: 0.4, 8: 0.1}, offsets=(1.0,))))
     assert not once.data[-1].error_y.visible
 
 
 def test_the_times_per_length_are_medians():
-    report = ExperimentReport()
+    report = Report()
     for factor in AROUND:
-        report.apply(LengthTimed(64, 0.001 * factor, 0.002 * factor, 0.004 * factor))
-        report.apply(LengthTimed(128, 0.003 * factor, 0.004 * factor, None))
-    words = figures.lengths_sentence(report)
+        for rows, growth, attention, step in ((64, 0.001, 0.002, 0.004), (128, 0.003, 0.004, None)):
+            row = {"rows": rows, "growth": growth * factor, "attention": attention * factor}
+            report.apply(Row("lengths", row | {"step": step and step * factor}))
+    words = results.lengths_answer(report)
     assert "64 rows in use takes 1.00 ms (0.990–1.01) to allocate and copy" in words
     assert "(medians of 7 repeats, measured)" in words
     assert "only up to 64 rows" in words
-    assert [len(trace.x) for trace in figures.lengths_figure(report).data] == [2, 2, 1]
+    assert [len(trace.x) for trace in chart_figure(results.lengths_chart(report)).data] == [2, 2, 1]
 
 
-def rejection_report(ours: float, theirs: float, offsets: Sequence[float]) -> ExperimentReport:
-    report = ExperimentReport()
+def rejection_report(ours: float, theirs: float, offsets: Sequence[float]) -> Report:
+    report = Report()
     for factor in offsets:
         for way, seconds in {"r*": ours, "concatenate and crop": theirs}.items():
-            report.apply(RejectionTimed(0.5, way, 4, 10, 100, 0.0, seconds * factor))
+            row = {"rejection": 0.5, "way": way, "drafts": 4, "tokens": 100, "growth": 0.0}
+            report.apply(Row("rejection", row | {"rest": seconds * factor}))
     return report
 
 
 def test_rejected_drafts_are_compared_only_if_a_difference_was_measured():
     report = rejection_report(1.0, 1.5, AROUND)
-    assert "1.5× at 50% rejected" in figures.rejection_sentence(report)
+    assert "1.5× at 50% rejected" in results.rejection_answer(report)
     assert claims.objections(claims.of_rejection(report)) == []
     same = rejection_report(1.0, 1.005, AROUND)
-    assert f"{NO_DIFFERENCE} at 50% rejected" in figures.rejection_sentence(same)
+    assert f"{NO_DIFFERENCE} at 50% rejected" in results.rejection_answer(same)
     assert claims.objections(claims.of_rejection(rejection_report(1.0, 1.1, WIDE)))
 
 
 def test_other_shapes_are_compared_only_if_a_difference_was_measured():
-    report = ExperimentReport()
+    report = Report()
     for factor in AROUND:
         for name, best in {"a": 0.1, "b": 0.199, "c": 0.3}.items():
             pairs = ((1, 0.9 * factor), (4, best * factor), (8, 0.2 * factor))
-            report.apply(SizeTimed(name, 8, 64, 8, pairs))
-    words = pictures.sizes_sentence(report)
+            for r, overhead in pairs:
+                row = {"model": name, "predicted": 8, "r": r, "overhead": overhead}
+                report.apply(Row("sizes", row))
+    words = results.sizes_answer(report)
     assert f"a: 2×; b: {NO_DIFFERENCE}; c: r* is the best (medians of 7" in words
     assert claims.objections(claims.of_sizes(report)) == []
-    assert len(pictures.sizes_figure(report).data) == 3
+    assert len(chart_figure(results.sizes_chart(report)).data) == 3

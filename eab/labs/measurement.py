@@ -1,0 +1,259 @@
+"""What all laboratories share: flat rows of measured values, the report that collects them, its
+file, its tables, and the description of what a page shows of it.
+
+A laboratory is a generator of events: its start, rows, the events of runs if it makes any, progress
+between them, and RunEnded. To stop it, stop iterating. Repeats of one measurement are rows of their
+own, which differ only in what was measured.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+import pandas as pd
+
+from eab.errors import RecordError
+from eab.events import Event, Progressed, RunEnded
+from eab.figures.timings import ratio_words, with_spread
+from eab.formatting import with_ratio
+from eab.record import report as reports
+from eab.record.typed_json import read
+from eab.run import RunFold, RunState
+from eab.timing import Timing, are_too_few, timings_by
+
+Value: TypeAlias = bool | int | float | str | None
+Values: TypeAlias = dict[str, Any]  # the values are of type Value
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class LabBegan(reports.Began):
+    """The start of a measurement."""
+
+    lab: str  # the name of its `Lab`
+    about: dict[str, Value] = field(default_factory=dict)  # what holds for all of its rows
+    given: tuple[
+        dict[str, Value], ...
+    ] = ()  # what is measured, if these are several, such as requests
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Values that were measured together; the rows of a table have the same names."""
+
+    table: str
+    values: Values
+
+
+@dataclass(frozen=True, slots=True)
+class OfRun:
+    """An event of one of the runs that a laboratory makes."""
+
+    name: str
+    event: Event
+
+
+LabEvent: TypeAlias = LabBegan | Row | OfRun | Progressed | RunEnded
+
+
+class Report(reports.Report[LabBegan, Row]):
+    """A measurement so far."""
+
+    beginning = LabBegan
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tables: dict[str, list[Values]] = {}
+        self._folds: dict[str, RunFold] = {}
+        self._computed: dict[Callable[[Report], Any], Any] = {}
+
+    def apply(self, event: LabEvent) -> None:
+        """Apply an event."""
+        self._computed.clear()
+        if isinstance(event, OfRun):
+            self._folds.setdefault(event.name, RunFold()).apply(event.event)
+            return
+        super().apply(event)
+        if isinstance(event, Row):
+            self._tables.setdefault(event.table, []).append(event.values)
+
+    def rows(self, table: str, **where: Value) -> list[Values]:
+        """The rows of a table with these values, as dicts."""
+        return [
+            row
+            for row in self._tables.get(table, [])
+            if all(row[name] == value for name, value in where.items())
+        ]
+
+    def timing(self, table: str, column: str, **where: Value) -> Timing:
+        """The repeats of one measurement."""
+        return Timing(tuple(row[column] for row in self.rows(table, **where)))
+
+    def timings(self, table: str, by: str, column: str, **where: Value) -> dict[Any, Timing]:
+        """The repeats by the value of another column, without the rows that lack the value."""
+        rows = self.rows(table, **where)
+        return timings_by((row[by], row[column]) for row in rows if row[column] is not None)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What holds for all rows; empty before the start."""
+        return self.began.about if self.began is not None else {}
+
+    @property
+    def runs(self) -> dict[str, RunState]:
+        """The runs that have started, in this order."""
+        return {name: fold.run for name, fold in self._folds.items() if fold.run is not None}
+
+    @property
+    def tables(self) -> list[str]:
+        """The names of the tables that have rows."""
+        return [*self._tables]
+
+    def computed(self, compute: Callable[["Report"], _T]) -> _T:
+        """compute(self), computed once until the next event."""
+        if compute not in self._computed:
+            self._computed[compute] = compute(self)
+        value: _T = self._computed[compute]
+        return value
+
+
+class _ReportFormat(reports.ReportFormat[Report]):
+    """Stores each column of a table as a list; the events of runs are in files of their own."""
+
+    def content(self, report: Report) -> dict[str, Any]:
+        tables = {
+            table: {name: [row[name] for row in rows] for name in rows[0]}
+            for table in report.tables
+            if (rows := report.rows(table))
+        }
+        began, ended = map(msgspec.to_builtins, (report.began, report.ended))
+        return self.head | {"began": began, "tables": tables, "ended": ended}
+
+    def events_in(self, content: dict[str, Any]) -> Iterable[LabEvent]:
+        yield read(content["began"], LabBegan)
+        for table, columns in read(content["tables"], dict[str, dict[str, list[Value]]]).items():
+            for values in zip(*columns.values(), strict=True):
+                yield Row(table, dict(zip(columns, values, strict=True)))
+        if content["ended"] is not None:
+            yield read(content["ended"], RunEnded)
+
+
+_FORMAT: Final = _ReportFormat(Report, "eab-measurement", 1, LabEvent)
+
+
+def load(path: Path) -> Report:
+    """Read a report; RecordError says what is wrong."""
+    return _FORMAT.load(path)
+
+
+def dumps(report: Report) -> str:
+    """A report as JSON, without its runs; RecordError if it has not started."""
+    if report.began is None:
+        raise RecordError("the measurement has not started, so there is nothing to save")
+    return json.dumps(_FORMAT.content(report))
+
+
+class Counter:
+    """How much of a measurement is done, in parts that take about equally long."""
+
+    def __init__(self, parts: int, start: float = 0.0) -> None:
+        self.parts, self.start, self.done = parts, start, 0
+
+    def at(self, words: str, share: float = 0.0) -> Progressed:
+        """The progress after this share of the current part."""
+        done = min(1.0, (self.done + share) / self.parts)
+        return Progressed(self.start + (1 - self.start) * done, words)
+
+    def rounds(self, repeats: int, settings: Sequence[_T]) -> Iterator[tuple[int, _T]]:
+        """Each setting in turn, in a warm-up round 0 and in each repeat; counts them as parts."""
+        for number in range(repeats + 1):
+            for setting in settings:
+                yield number, setting
+                self.done += 1
+
+
+def repeat_words(number: int, repeats: int) -> str:
+    """The name of this round; number 0 is the warm-up."""
+    return f"repeat {number} of {repeats}" if number else "warm-up"
+
+
+class Measure(NamedTuple):
+    """A line of a table for reading: one value for each alternative."""
+
+    title: str  # with the unit, unless the values are written with theirs
+    values: Mapping[str, Timing]  # by alternative; a value without repeats is a single one
+    written: Callable[[float], str]
+    is_time: bool = False
+
+
+class Chart(NamedTuple):
+    """Lines through medians, with the quartiles of the repeats, or single points."""
+
+    x: str  # the titles of the axes, with their units
+    y: str
+    lines: Mapping[str, Mapping[Any, Timing]]  # y by x, in the unit of the rows
+    points: Mapping[str, Mapping[Any, Timing]] = {}  # the same, without lines between them
+    scale: float = 1.0  # from the unit of the rows to that of the axis
+    log: str = ""  # the logarithmic axes: "", "x", "y" or "xy"
+    ticks: Sequence[float] = ()  # on the x axis
+    mark: tuple[float, str] | None = None  # an x, and what it is
+
+
+TextTable: TypeAlias = Sequence[Sequence[str]]  # the headings, then rows of text
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """What a page shows of a laboratory's report."""
+
+    name: str  # in files and URLs
+    units: Mapping[str, str]  # of the columns of its rows, for those that have one
+    answer: Callable[[Report], str]  # to the page's question, in a sentence or two
+    table: Callable[[Report], TextTable]
+    note: str = ""  # how to read the table
+    chart: Callable[[Report], Chart] | None = None  # None if the page draws one of its own
+
+
+def measures_table(measures: Sequence[Measure]) -> TextTable:
+    """A row per measure, without those that are 0 everywhere, and a column per alternative."""
+    rows = [("Measure", *measures[0].values)] if measures else []
+    for title, values, written, is_time in measures:
+        first = next(iter(values.values()))
+        if not any(timing.high for timing in values.values()):
+            continue
+        if is_time or any(len(timing.seconds) > 1 for timing in values.values()):
+            rows.append((title, *(with_spread(timing, written) for timing in values.values())))
+        else:
+            ratios = (with_ratio(one.median, first.median, written) for one in values.values())
+            rows.append((title, *ratios))
+        if is_time and not all(are_too_few(timing, first) for timing in values.values()):
+            beside = ("–" if one is first else ratio_words(one, first) for one in values.values())
+            rows.append((f"{title}, times as long", *beside))
+    return rows
+
+
+def chart_table(chart: Chart, x: str, written: Callable[[float], str]) -> TextTable:
+    """The points of a chart: a row per x, and a column per line."""
+    lines = {**chart.lines, **chart.points}
+    xs = sorted({x for line in lines.values() for x in line})
+    return [
+        (x, *lines),
+        *(
+            (
+                f"{at:,}" if isinstance(at, int) else f"{at:.3g}",
+                *(with_spread(line[at], written) if at in line else "–" for line in lines.values()),
+            )
+            for at in xs
+        ),
+    ]
+
+
+def rows_table(report: Report, table: str, units: Mapping[str, str]) -> pd.DataFrame:
+    """The rows of a table for download, with units in the headings."""
+    frame = pd.DataFrame(report.rows(table))
+    return frame.rename(
+        columns={name: f"{name} ({units[name]})" for name in frame if name in units}
+    )
