@@ -153,8 +153,8 @@ def last_step_over_first(engine: Engine) -> float:
 def reading_seconds(model: HuggingFaceModel) -> float:
     """Seconds to read the weights once, at the memory bandwidth measured here."""
     shape = model.kv_shape
-    speed = measure_machine(shape.device, shape.dtype, MIN_REPEATS)
-    return read_bytes(model) / statistics.median(speed.bytes_per_second)
+    rows = measure_machine(shape.device, shape.dtype, MIN_REPEATS)
+    return read_bytes(model) / statistics.median(row["bytes_per_second"] for row in rows)
 
 
 def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, float]:

@@ -3,23 +3,28 @@ rounded to fewer bits, and what bounds a step.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import streamlit as st
 
 from app.state import polling, status, tab, weight_matrix
 from app.state.slot import FORMATS, QUANTIZED, Entry
-from app.widgets import board, controls, glossary, model_choice
-from app.widgets.charts import csv_file, downloads, draw, origin, quoted
+from app.widgets import board, controls, glossary, measured, model_choice
+from app.widgets.charts import csv_file, downloads, draw, quoted
 from app.widgets.glossary import plain
 from app.widgets.status_line import show_problems, start_button, stop_button
 from eab.engine.job import continued_run_job
 from eab.errors import EabError
 from eab.formatting import as_sentence
+from eab.labs.charts import chart_figure
+from eab.labs.jobs import formats_job
+from eab.labs.measurement import Report
+from eab.labs.quantization import fork_diff, results
 from eab.labs.quantization import matrix_pictures as matrices
 from eab.labs.quantization.fork_diff import moved, same_request
-from eab.labs.quantization.job import formats_job
-from eab.labs.quantization.results import FormatReport, RunPoint, dumps, run_point
+from eab.labs.quantization.results import RunPoint, missing_sentence, roofline_chart, run_point
 from eab.labs.quantization.rounding import BITS, NF4_BITS, RoundingGrid
 from eab.run import RunState
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS, full_name, split_name
@@ -93,7 +98,7 @@ def one_matrix(model_name: str) -> None:
     draw(
         "Bits and group size",
         matrices.error_sentence(errors, rounding),
-        matrices.error_figure(errors, rounding),
+        chart_figure(matrices.error_chart(errors, rounding)),
         "rounding-error",
         key,
     )
@@ -102,27 +107,14 @@ def one_matrix(model_name: str) -> None:
     downloads([csv_file("Errors", "rounding-errors.csv", matrices.error_table, errors)])
 
 
-def whole_model(displayed: Entry[FormatReport]) -> None:
-    from eab.figures.tables import text_table
-    from eab.labs.quantization import pictures
-
-    report, key = displayed.state, displayed.key
-    st.text(pictures.formats_sentence(report))
-    draw("", pictures.quality_sentence(report), pictures.quality_figure(report), "format-kl", key)
+def whole_model(displayed: Entry[Report]) -> None:
+    report = displayed.state
+    measured.answer(results.FORMATS, displayed)
     measure_bar()
-    prompt = report.began.prompt if report.began is not None else ""
-    origin(report.began, displayed.live is not None, f"Prompt: “{quoted(prompt)}”")
-    st.table(text_table(pictures.format_rows(report), pictures.HEADINGS))
-    st.caption(pictures.NOTE)
-    if missing := pictures.missing_sentence(report):
+    prompt = f"Prompt: “{quoted(report.about.get('prompt', ''))}”"
+    measured.numbers(results.FORMATS, displayed, prompt)
+    if missing := missing_sentence(report):
         st.text(missing)
-    draw("", pictures.steps_sentence(report), pictures.steps_figure(report), "format-steps", key)
-    downloads(
-        [
-            csv_file("Formats", "formats.csv", pictures.formats_table, report),
-            ("Report (JSON)", "formats.json", lambda: dumps(report)),
-        ]
-    )
 
 
 def measure_bar() -> None:
@@ -189,7 +181,6 @@ def start_run(run: RunState) -> None:
 def difference(a: RunState, b: RunState, key: str) -> None:
     from eab.board.messages import diff_message
     from eab.figures.tables import text_table
-    from eab.labs.quantization import fork_diff_picture as fork_diff
 
     forks, cards = moved(a, b), (a.started.model, b.started.model)
     st.text(fork_diff.moved_sentence(forks, cards[1].weights))
@@ -204,17 +195,14 @@ def difference(a: RunState, b: RunState, key: str) -> None:
         downloads([("Forks that moved (CSV)", "forks-moved.csv", table.to_csv)])
 
 
-def roofline(displayed: Entry[FormatReport]) -> None:
+def roofline(displayed: Entry[Report]) -> None:
     """Draw what bounds the time of a step, with the run on Explore as a point."""
-    from eab.labs.quantization import roofline_picture as bounds
-
-    report, point = displayed.state, own_point(displayed.state)
-    draw(
-        "What limits the time of a step",
-        bounds.roofline_sentence(report),
-        bounds.roofline_figure(report, point),
-        "roofline",
-        f"{displayed.key} {point}",
+    point = own_point(displayed.state)
+    chart = partial(roofline_chart, run=point)
+    measured.answer(
+        replace(results.ROOFLINE, chart=chart),
+        replace(displayed, key=f"{displayed.key} {point}"),
+        title="What limits the time of a step",
     )
     st.caption(
         "The bound counts only the weights: they are read from memory once per step and "
@@ -225,7 +213,7 @@ def roofline(displayed: Entry[FormatReport]) -> None:
         st.caption("Run this model on Explore on this machine to see your run as a point.")
 
 
-def own_point(report: FormatReport) -> RunPoint | None:
+def own_point(report: Report) -> RunPoint | None:
     """The run on Explore as a point, if it was made here with the model of the report."""
     explored = tab.displayed()
     with explored.locked:
@@ -241,7 +229,7 @@ controls.ensure_defaults()
 for widget, value in {"method": "affine", "bits": 4, "share": 32, "double": False}.items():
     st.session_state.setdefault(f"grid_{widget}", value)
 
-current, measured = FORMATS.current(), FORMATS.displayed()
+current, displayed = FORMATS.current(), FORMATS.displayed()
 active, quantizing = current.active, QUANTIZED.current().active
 st.session_state.setdefault("formats_prompt", tab.displayed().asked.prompt or "Once upon a time")
 st.session_state.setdefault("quantized_weights", "int4")
@@ -251,8 +239,8 @@ with st.sidebar:
     controls.choose_model(here=True)
 FORMATS.watch(active)
 show_problems(current, QUANTIZED.current())
-with measured.locked:
-    whole_model(measured)
+with displayed.locked:
+    whole_model(displayed)
 your_run()
 st.header("One weight matrix")
 if problem := controls.model_missing(here=True):
@@ -264,6 +252,6 @@ else:
         st.error(plain(as_sentence(str(error))))
 with st.expander("How it works"):
     glossary.markdown(HOW_IT_WORKS)
-with measured.locked:
-    roofline(measured)
+with displayed.locked:
+    roofline(displayed)
 polling.draw_fragments()

@@ -16,11 +16,10 @@ from eab.labs.bmc.results import (
     size_overheads,
 )
 from eab.labs.measurement import Report
-from eab.labs.quantization.results import FormatReport
+from eab.labs.quantization.results import rounded_formats, step_timings
 from eab.labs.variants.draft_pictures import draft_length_results, plain_and_drafted
 from eab.labs.variants.results import VariantRuns
 from eab.timing import MIN_REPEATS, Timing, are_too_few, differs, fastest
-from eab.weight_formats import AS_LOADED
 
 # A spread of more than this share of the median shows that something disturbed the machine.
 DISTURBED: Final = 0.3
@@ -90,17 +89,16 @@ def of_batching(comparison: BatchingComparison) -> list[Claim]:
     ]
 
 
-def of_formats(report: FormatReport) -> list[Claim]:
+def of_formats(report: Report) -> list[Claim]:
     """Each weight format against the weights as loaded."""
     return [
         Claim(
-            f"{measured.weights} with {counted(step.rows, 'row')} against as-loaded",
-            step.timing,
+            f"{row['weights']} with {counted(step.rows, 'row')} against as-loaded",
+            step.ours,
             step.loaded,
         )
-        for measured in report.formats
-        for step in measured.steps
-        if measured.weights != AS_LOADED
+        for row in rounded_formats(report)
+        for step in step_timings(report, row["weights"])
     ]
 
 

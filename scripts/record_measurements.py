@@ -36,9 +36,8 @@ from eab.labs.batching.workloads import CLASS, PRESETS
 from eab.labs.bmc.measure import measure
 from eab.labs.bmc.results import EXPERIMENTS, LABS, Experiment
 from eab.labs.measurement import Report, dumps
-from eab.labs.quantization import pictures as weight_formats
-from eab.labs.quantization import results as format_results
 from eab.labs.quantization.measure import measure_formats
+from eab.labs.quantization.results import steps_sentence
 from eab.labs.tuning import default_sweep
 from eab.labs.tuning import report as tuning
 from eab.labs.tuning.frontier import setting_points
@@ -203,12 +202,9 @@ def measure_weights(model: HuggingFaceModel, repeats: int, watch: Watch) -> Meas
     def load(weights: str) -> HuggingFaceModel:
         return model if weights == AS_LOADED else load_model(EMBEDDED, "cpu", "float32", weights)
 
-    report = format_results.FormatReport().collect(watch(measure_formats(load, prompt, repeats)))
-
-    def write() -> None:
-        bundled_runs.FORMATS.write_text(format_results.dumps(report), encoding="utf-8")
-
-    return Measured(weight_formats.steps_sentence(report), claims.of_formats(report), write)
+    report = Report().collect(watch(measure_formats(load, prompt, repeats)))
+    write = partial(save, report, bundled_runs.FORMATS)
+    return Measured(steps_sentence(report), claims.of_formats(report), write)
 
 
 def measure_sweep(model: HuggingFaceModel, _: int, watch: Watch) -> Measured:

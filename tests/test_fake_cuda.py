@@ -31,7 +31,6 @@ from eab.labs.measurement import Report
 from eab.labs.quantization import held_out
 from eab.labs.quantization import measure as experiments
 from eab.labs.quantization import measure as measure_formats
-from eab.labs.quantization.results import FormatMissing, FormatReport
 from eab.labs.variants.results import CACHES
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model, wrap_model
@@ -180,7 +179,7 @@ def test_weight_formats_are_compared_on_the_device(waits, monkeypatch):
     monkeypatch.setattr(experiments, "ROWS", (1, 3))
     monkeypatch.setattr(experiments, "WEIGHT_FORMATS", (AS_LOADED, "int8", "nf4"))
     monkeypatch.setitem(measure_formats.SIZES, "cuda", measure_formats.Sizes(2**22, 256, 2))
-    report = FormatReport()
+    report = Report()
 
     def load(weights: str) -> HuggingFaceModel:
         return load_model("embedded", ON_GPU, weights=weights)
@@ -188,9 +187,9 @@ def test_weight_formats_are_compared_on_the_device(waits, monkeypatch):
     for event in experiments.measure_formats(load, "Once upon a time", repeats=1):
         report.apply(event)
     assert report.complete
-    assert [one.weights for one in report.formats] == [AS_LOADED, "nf4"]
-    [missing] = report.of(FormatMissing)
-    assert "runs on the CPU only" in missing.reason
+    assert [row["weights"] for row in report.rows("formats")] == [AS_LOADED, "nf4"]
+    [missing] = report.rows("missing")
+    assert "runs on the CPU only" in missing["reason"]
 
 
 def test_a_model_is_loaded_in_bfloat16_and_its_layers_are_quantized_one_by_one(waits, monkeypatch):

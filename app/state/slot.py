@@ -18,7 +18,6 @@ from eab.engine.job import Job, State
 from eab.labs.batching.results import BatchingComparison
 from eab.labs.bmc.results import EXPERIMENTS, Experiment, is_presentable
 from eab.labs.measurement import Report
-from eab.labs.quantization.results import FormatReport
 from eab.labs.variants.results import VariantRuns
 from eab.lessons import bundled_runs
 from eab.run import RunFold
@@ -173,7 +172,7 @@ def _is_presentable(live: LiveTask[Report]) -> bool:
 
 
 BATCHING: Final = Slot("batching", BatchingComparison, bundled_runs.batching, _is_complete)
-FORMATS: Final = Slot("formats", FormatReport, bundled_runs.formats, _is_complete)
+FORMATS: Final = Slot("formats", Report, bundled_runs.formats, _is_complete, of_kind("formats"))
 CACHES: Final = Slot(
     "cache_variants", VariantRuns, bundled_runs.caches, _has_runs, of_kind("cache")
 )

@@ -88,9 +88,10 @@ def error_bars(timings: Sequence[Timing], scale: float = MILLI) -> dict[str, Any
 def mark_x(figure: go.Figure, x: float, words: str, is_log: bool) -> None:
     """Mark this x by a vertical line; on a log axis, plotly places annotations by logarithm."""
     figure.add_vline(x=x, line={"color": PURPLE, "width": 2})
+    is_last = all(other <= x for trace in figure.data for other in trace.x)
+    side = {"xanchor": "right", "xshift": -6} if is_last else {"xanchor": "left", "xshift": 6}
     at = math.log10(x) if is_log else x
-    label = {"text": words, "showarrow": False, "xanchor": "left", "xshift": 6}
-    figure.add_annotation(x=at, y=1, yref="paper", **label)
+    figure.add_annotation(x=at, y=1, yref="paper", text=words, showarrow=False, **side)
 
 
 def log_axis(title: str) -> dict[str, Any]:

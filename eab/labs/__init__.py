@@ -1,1 +1,1 @@
-"""The laboratories: each measures one technique (`measure`) and says what its rows mean (`results`)."""
+"""The laboratories: each measures one technique (`measure`) and presents its `results`."""

@@ -1,10 +1,18 @@
 """The jobs of the laboratories, as a server runs them. Imports no torch."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, cast
 
+from eab.config import BranchingConfig
 from eab.engine.job import Job, JobContext
+from eab.engine.request import Request
+from eab.errors import ModelError
 from eab.labs.bmc.results import Experiment
 from eab.labs.measurement import LabEvent, Report
+from eab.weight_formats import AS_LOADED
+
+if TYPE_CHECKING:
+    from eab.models.transformers_model import TransformersModel
 
 
 def experiment_job(experiment: Experiment, rows: int, model_name: str) -> Job[Report]:
@@ -16,3 +24,26 @@ def experiment_job(experiment: Experiment, rows: int, model_name: str) -> Job[Re
         return measure(experiment, context.model, rows)
 
     return Job(f"bmc {experiment}", model_name, Report(), begin)
+
+
+def formats_job(prompt: str, model_name: str) -> Job[Report]:
+    """The job that measures this model in every weight format."""
+
+    def begin(context: JobContext) -> Iterator[LabEvent]:
+        from eab.labs.quantization.measure import measure_formats
+        from eab.models.loading import load_model
+
+        if context.model.kv_shape.blocks is not None:
+            raise ModelError(
+                f"the weights of {model_name} are on a server; choose a model on this machine"
+            )
+
+        def load(weights: str) -> "TransformersModel":
+            if weights == AS_LOADED:
+                return cast("TransformersModel", context.model)
+            return load_model(model_name, weights=weights)
+
+        return measure_formats(load, prompt)
+
+    next_token = Request(prompt, BranchingConfig(max_paths=1, max_new_tokens=1))
+    return Job("formats", model_name, Report(), begin, requests=(next_token,))

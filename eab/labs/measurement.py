@@ -7,7 +7,7 @@ own, which differ only in what was measured.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -167,7 +167,7 @@ class Counter:
         done = min(1.0, (self.done + share) / self.parts)
         return Progressed(self.start + (1 - self.start) * done, words)
 
-    def rounds(self, repeats: int, settings: Sequence[_T]) -> Iterator[tuple[int, _T]]:
+    def rounds(self, repeats: int, settings: Collection[_T]) -> Iterator[tuple[int, _T]]:
         """Each setting in turn, in a warm-up round 0 and in each repeat; counts them as parts."""
         for number in range(repeats + 1):
             for setting in settings:
@@ -212,7 +212,7 @@ class Lab:
     name: str  # in files and URLs
     units: Mapping[str, str]  # of the columns of its rows, for those that have one
     answer: Callable[[Report], str]  # to the page's question, in a sentence or two
-    table: Callable[[Report], TextTable]
+    table: Callable[[Report], TextTable] = lambda _: ()
     note: str = ""  # how to read the table
     chart: Callable[[Report], Chart] | None = None  # None if the page draws one of its own
 
@@ -253,7 +253,8 @@ def chart_table(chart: Chart, x: str, written: Callable[[float], str]) -> TextTa
 
 def rows_table(report: Report, table: str, units: Mapping[str, str]) -> pd.DataFrame:
     """The rows of a table for download, with units in the headings."""
-    frame = pd.DataFrame(report.rows(table))
-    return frame.rename(
-        columns={name: f"{name} ({units[name]})" for name in frame if name in units}
-    )
+    rows: Sequence[Values] = [
+        {f"{name} ({units[name]})" if name in units else name: value for name, value in row.items()}
+        for row in report.rows(table)
+    ]
+    return pd.DataFrame(rows)

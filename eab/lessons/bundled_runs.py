@@ -16,8 +16,6 @@ from eab.labs.batching.results import BatchingComparison, RequestEvent
 from eab.labs.batching.results import load as load_batching
 from eab.labs.bmc.results import Experiment
 from eab.labs.measurement import Report
-from eab.labs.quantization.results import FormatReport
-from eab.labs.quantization.results import load as load_formats
 from eab.labs.tuning.evaluation_report import EvaluationReport
 from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.report import load as load_tuning
@@ -31,14 +29,14 @@ from eab.record.typed_json import read
 from eab.run import RunFold, fold_prefix
 
 FOLDER: Final = ASSETS / "runs"
+MEASURED: Final = ".json.gz"  # the ending of recorded measurements
 CACHES: Final = FOLDER.parent / "caches"  # the same run with each cache
 DRAFT_LENGTHS: Final = FOLDER.parent / "speculation"
 LOOKUPS: Final = FOLDER.parent / "prompt-lookup"  # two prompts: `edit` and `story`
-MEASURED: Final = ".json.gz"  # the ending of recorded measurements
 TIMES: Final = "times.json"  # in these folders: how long the repeats of their runs took
 BATCHING: Final = FOLDER.parent / "batching"  # the same requests served in several ways
 BATCHING_FILE: Final = BATCHING / "servings.json.gz"
-FORMATS: Final = FOLDER.parent / "quantization" / "formats.json"
+FORMATS: Final = FOLDER.parent / "quantization" / f"formats{MEASURED}"
 BMC: Final = FOLDER.parent / "bmc"
 EVALUATION: Final = FOLDER.parent / "evaluation" / "embedded.json"
 TUNING: Final = FOLDER.parent / "tuning" / "sweep.json.gz"
@@ -133,9 +131,9 @@ def request_file(number: int) -> Path:
 
 
 @lru_cache(maxsize=1)
-def formats() -> FormatReport:
+def formats() -> Report:
     """The embedded model in every weight format."""
-    return load_formats(FORMATS)
+    return measurement.load(FORMATS)
 
 
 @lru_cache(maxsize=8)

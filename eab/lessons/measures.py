@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final, Literal
 
 from eab.analysis.answers import group_answers
@@ -17,7 +18,6 @@ from eab.analysis.uncertainty import uncertainty
 from eab.board.guide import first_fork
 from eab.errors import ConfigError, LessonError, RecordError, check_one_of
 from eab.formatting import human_bytes, quoted, times
-from eab.labs.quantization.results import FormatMeasured
 from eab.lessons.sources import PARTS, Sources
 from eab.run import RunState
 from eab.speculation.stats import speculation_stats
@@ -193,10 +193,9 @@ MEASURES: Final[dict[str, Measure]] = {
     ),
     "passes to serve all": Measure(Schedule, "", lambda schedule: len(schedule.passes)),
     "idle slots": Measure(Schedule, "share", lambda schedule: schedule.idle_share),
-    "weight bytes": Measure(FormatMeasured, "bytes", lambda measured: measured.total_bytes),
-    "weight bytes read per step": Measure(
-        FormatMeasured, "bytes", lambda measured: measured.read_bytes
-    ),
-    "divergence": Measure(FormatMeasured, "nats", lambda measured: measured.divergence),
-    "moved forks": Measure(FormatMeasured, "share", lambda measured: measured.flipped),
+    # of a row about a weight format
+    "weight bytes": Measure(dict, "bytes", itemgetter("total_bytes")),
+    "weight bytes read per step": Measure(dict, "bytes", itemgetter("read_bytes")),
+    "divergence": Measure(dict, "nats", itemgetter("divergence")),
+    "moved forks": Measure(dict, "share", itemgetter("flipped")),
 }

@@ -6,6 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from eab.analysis.kv_allocation import kv_allocation
+from eab.labs.measurement import Lab, Report
+from eab.labs.quantization.results import FORMATS
 from eab.labs.quantization.rounding import Method, RoundingGrid, round_to_grid
 from eab.lessons.measures import Unit
 from eab.lessons.sources import Source, Sources
@@ -91,10 +93,14 @@ def _one_matrix(method: Method, sources: Sources) -> Drawn:
 
 
 def _formats(sources: Sources) -> Drawn:
-    from eab.labs.quantization.pictures import quality_figure, quality_sentence
+    return _described(FORMATS, sources.formats())
 
-    report = sources.formats()
-    return quality_sentence(report), quality_figure(report)
+
+def _described(lab: Lab, report: Report) -> Drawn:
+    from eab.labs.charts import chart_figure
+
+    assert lab.chart is not None
+    return lab.answer(report), chart_figure(lab.chart(report))
 
 
 def _answers(sources: Sources) -> Drawn:

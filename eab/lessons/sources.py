@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 from eab.analysis.schedule import Schedule
 from eab.labs.batching.results import WAYS, BatchingComparison
-from eab.labs.quantization.results import FormatMeasured, FormatReport
+from eab.labs.measurement import Report, Values
 from eab.labs.quantization.rounding import Floats
 from eab.labs.variants.results import CACHES, VariantRuns, draft_length_variants
 from eab.lessons.bundled_runs import batching, caches, draft_lengths, formats
@@ -16,7 +16,7 @@ from eab.run import RunState
 from eab.weight_formats import WEIGHT_FORMATS
 
 Source = Literal["run", "caches", "draft lengths", "batching", "formats", "matrix"]
-Part: TypeAlias = RunState | Schedule | FormatMeasured
+Part: TypeAlias = RunState | Schedule | Values
 
 # The parts that a lesson can name, with the source and the type of each.
 PARTS: Final[dict[str, tuple[Source, type]]] = {
@@ -24,7 +24,7 @@ PARTS: Final[dict[str, tuple[Source, type]]] = {
     **{name: ("caches", RunState) for name in CACHES},
     **{name: ("draft lengths", RunState) for name in draft_length_variants("model").variants},
     **{way: ("batching", Schedule) for way in WAYS},
-    **{name: ("formats", FormatMeasured) for name in WEIGHT_FORMATS},
+    **{name: ("formats", dict) for name in WEIGHT_FORMATS},
 }
 
 
@@ -36,7 +36,7 @@ class Sources:
     caches: Callable[[], VariantRuns]  # the same run with every cache
     draft_lengths: Callable[[], VariantRuns]  # one text, without and with drafts
     batching: Callable[[], BatchingComparison]  # the same requests served in several ways
-    formats: Callable[[], FormatReport]  # a model in every weight format
+    formats: Callable[[], Report]  # a model in every weight format
     matrix: Callable[[], Floats]  # a weight matrix of a model, shape (out, in)
 
     def part(self, name: str) -> Part | None:
@@ -49,8 +49,7 @@ class Sources:
                 (schedule for way, schedule in self.batching().shown().items() if way == name), None
             )
         if source == "formats":
-            formats = self.formats().formats
-            return next((measured for measured in formats if measured.weights == name), None)
+            return next(iter(self.formats().rows("formats", weights=name)), None)
         compared = self.caches() if source == "caches" else self.draft_lengths()
         return dict(compared.pairs).get(name)
 

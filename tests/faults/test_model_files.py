@@ -11,8 +11,7 @@ from app.server.model_cache import ModelCache
 from app.server.worker import Worker
 from eab.config import BranchingConfig
 from eab.engine.job import run_job
-from eab.labs.quantization.job import formats_job
-from eab.labs.quantization.results import FormatMissing
+from eab.labs.jobs import formats_job
 from eab.models.loading import load_model
 
 CONFIG = BranchingConfig(max_new_tokens=8, max_paths=4)
@@ -68,7 +67,7 @@ def test_a_loaded_model_works_without_its_files_and_tasks_that_need_them_say_so(
     assert texts(worker, llama_folder) == before
     formats = worker.start(formats_job(PROMPT, str(llama_folder)))
     assert ended(formats).ending == ("finished", "")
-    reasons = [one.reason for one in formats.state.of(FormatMissing)]
+    reasons = [row["reason"] for row in formats.state.rows("missing")]
     possible = [one for one in reasons if "which this machine cannot compute" not in one]
     assert possible
     assert all("there is no such folder" in one for one in possible)

@@ -25,7 +25,6 @@ from eab.labs.batching import results as batching_results
 from eab.labs.bmc import measure as bmc
 from eab.labs.quantization import held_out
 from eab.labs.quantization import measure as quantization
-from eab.labs.quantization import results as quantization_results
 from eab.labs.tuning import job as tuning
 from eab.labs.tuning import report as tuning_results
 from eab.labs.tuning.grid import Grid
@@ -75,10 +74,11 @@ LABS = {
         lambda model: quantization.measure_formats(
             lambda weights: load_model("embedded", "cpu", "float32", weights), PROMPT, repeats=1
         ),
-        quantization_results.FormatReport,
-        quantization_results.FormatsBegan,
-        "quantization/formats.json",
-        quantization_results,
+        measurement.Report,
+        measurement.LabBegan,
+        "quantization/formats.json.gz",
+        measurement,
+        points="tables",
     ),
     "variants": Lab(
         lambda model: variants.run_variants(

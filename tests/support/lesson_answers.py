@@ -70,7 +70,8 @@ def idle_in_static_batches(_: Sequence[Event]) -> float:
 
 
 def bytes_loaded_over_int4(_: Sequence[Event]) -> float:
-    read = {one.weights: one.read_bytes for one in bundled_runs.formats().formats}
+    formats = bundled_runs.formats().rows("formats")
+    read = {row["weights"]: row["read_bytes"] for row in formats}
     return read["as-loaded"] / read["int4"]
 
 

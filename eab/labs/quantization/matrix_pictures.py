@@ -6,9 +6,10 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from eab.figures.charts import BLUE, GREEN, ORANGE, PURPLE, add_line, laid_out, line_style, log_axis
+from eab.figures.charts import BLUE, GREEN, ORANGE, laid_out, log_axis
 from eab.figures.drawing import go, make_subplots
 from eab.formatting import human_bytes, times
+from eab.labs.measurement import Chart
 from eab.labs.quantization.rounding import (
     BITS,
     MATRIX,
@@ -21,6 +22,7 @@ from eab.labs.quantization.rounding import (
     Share,
     round_to_grid,
 )
+from eab.timing import Timing
 
 SHARES: Final[tuple[Share, ...]] = (MATRIX, ROW, 128, 64, 32)
 METHODS: Final[dict[Method, str]] = {"absmax": "absmax", "affine": "affine", "nf4": "NF4"}
@@ -129,29 +131,17 @@ def _drawn_grids(rounding: Rounding) -> list[tuple[str, int, str]]:
     ]
 
 
-def error_figure(errors: Errors, chosen: Rounding) -> go.Figure:
+def error_chart(errors: Errors, chosen: Rounding) -> Chart:
     """The error over bytes per weight, one line per group size, with the chosen grid."""
-    figure = go.Figure()
-    for index, share in enumerate(SHARES):
-        points = [(size, 100 * error) for grid, size, error in errors if grid.share == share]
-        hover = "%{x:.3f} bytes per weight: error %{y:.2f}%"
-        add_line(figure, f"scale per {share_words(share)}", points, line_style(index), hover)
-    figure.add_scatter(
-        name="chosen",
-        mode="markers",
-        x=[chosen.bytes_per_weight],
-        y=[100 * chosen.error],
-        marker={
-            "symbol": "circle-open",
-            "size": 18,
-            "color": PURPLE,
-            "line": {"width": 3, "color": PURPLE},
-        },
-        hovertemplate="chosen: %{x:.3f} bytes, error %{y:.2f}%<extra></extra>",
-    )
-    return laid_out(
-        figure, x="bytes per weight, scales included", y=log_axis("error, % of the weights' size")
-    )
+    lines = {
+        f"scale per {share_words(share)}": {
+            size: Timing((100 * error,)) for grid, size, error in errors if grid.share == share
+        }
+        for share in SHARES
+    }
+    points = {"chosen": {chosen.bytes_per_weight: Timing((100 * chosen.error,))}}
+    x, y = "bytes per weight, scales included", "error, % of the weights' size"
+    return Chart(x, y, lines, points, log="y")
 
 
 def error_sentence(errors: Errors, chosen: Rounding) -> str:

@@ -1,6 +1,6 @@
 """Measures a model in every weight format against the model as loaded, on this machine.
 
-A generator of points, with progress between them; to stop, stop iterating. At most two copies of
+A generator of rows, with progress between them; to stop, stop iterating. At most two copies of
 the model are in memory. Their steps alternate, so a disturbance of the machine affects both.
 
 Also how fast the machine reads weights and multiplies, the two limits of the roofline.
@@ -21,15 +21,8 @@ from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.events import Progressed, RunEnded
 from eab.formatting import counted
+from eab.labs.measurement import Counter, LabBegan, LabEvent, Row, Values
 from eab.labs.quantization import held_out
-from eab.labs.quantization.results import (
-    FormatMeasured,
-    FormatMissing,
-    FormatsBegan,
-    FormatStep,
-    MachineMeasured,
-    ReportEvent,
-)
 from eab.models.base import LanguageModel, refuse_own_memory
 from eab.models.machine import describe_machine
 from eab.models.transformers_model import TransformersModel
@@ -56,8 +49,8 @@ SIZES: Final[dict[str, Sizes]] = {"cpu": Sizes(2**28, 1024, 1), "cuda": Sizes(2*
 
 
 @torch.inference_mode()
-def measure_machine(device: torch.device, dtype: torch.dtype, repeats: int) -> MachineMeasured:
-    """Time reading and multiplying alternately, after one warm-up round."""
+def measure_machine(device: torch.device, dtype: torch.dtype, repeats: int) -> list[Values]:
+    """Time reading and multiplying alternately, after one warm-up round: a row per repeat."""
     sizes = SIZES.get(device.type, SIZES["cpu"])
     rows = sizes.read_bytes // dtype.itemsize // _COLUMNS
     wide = torch.ones(rows, _COLUMNS, dtype=dtype, device=device)
@@ -77,10 +70,13 @@ def measure_machine(device: torch.device, dtype: torch.dtype, repeats: int) -> M
         "multiply": timed(multiply, lambda: now(device)),
     }
     rounds = [{name: work() for name, work in works.items()} for _ in range(repeats + 1)][1:]
-    return MachineMeasured(
-        tuple(sizes.times * wide.nbytes / seconds["read"] for seconds in rounds),
-        tuple(sizes.times * 2 * sizes.side**3 / seconds["multiply"] for seconds in rounds),
-    )
+    return [
+        {
+            "bytes_per_second": sizes.times * wide.nbytes / seconds["read"],
+            "operations_per_second": sizes.times * 2 * sizes.side**3 / seconds["multiply"],
+        }
+        for seconds in rounds
+    ]
 
 
 ROWS: Final = (1, 4, 16, 64)  # live paths
@@ -98,28 +94,28 @@ class _Texts:
     known: Sequence[tuple[tuple[int, ...], float]]  # prompts, and their true entropy in bits
 
 
-def measure_formats(load: Load, prompt: str, repeats: int = REPEATS) -> Iterator[ReportEvent]:
+def measure_formats(load: Load, prompt: str, repeats: int = REPEATS) -> Iterator[LabEvent]:
     """Measure every format; each step is timed `repeats` times after one warm-up."""
     loaded = _with_rows(load, AS_LOADED)
     texts, characters = _texts(loaded, prompt)
-    card = loaded.card
-    yield FormatsBegan(
-        *(card.name, card.dtype, describe_machine(card.device), card.layout, prompt, characters),
-        *(sum(map(len, texts.held_out)), _threshold(), len(texts.known)),
-    )
-    yield Progressed(0.0, "memory and multiplications")
-    yield measure_machine(loaded.kv_shape.device, loaded.kv_shape.dtype, repeats)
-    for number, weights in enumerate(WEIGHT_FORMATS):
-        share = number / len(WEIGHT_FORMATS)
-        yield Progressed(share, f"{weights}: loading")
+    card, tokens = loaded.card, sum(map(len, texts.held_out))
+    about: Values = {"layout": card.layout, "prompt": prompt, "characters": characters}
+    about |= {"tokens": tokens, "threshold": _threshold(), "known": len(texts.known)}
+    yield LabBegan(card.name, card.dtype, describe_machine(card.device), "formats", about)
+    counter = Counter(len(WEIGHT_FORMATS))
+    yield counter.at("memory and multiplications")
+    for values in measure_machine(loaded.kv_shape.device, loaded.kv_shape.dtype, repeats):
+        yield Row("machine", values)
+    for _, weights in counter.rounds(0, WEIGHT_FORMATS):
+        yield counter.at(f"{weights}: loading")
         try:
             model = loaded if weights == AS_LOADED else _with_rows(load, weights)
         except ModelError as error:
-            yield FormatMissing(weights, str(error))
+            yield Row("missing", {"weights": weights, "reason": str(error)})
             continue
         for event in _measure_format(weights, model, loaded, texts, characters, repeats):
             if isinstance(event, Progressed):
-                event = Progressed(share + event.share / len(WEIGHT_FORMATS), event.words)
+                event = counter.at(f"{weights}: {event.words}", event.share)
             yield event
     yield RunEnded(0, "finished")
 
@@ -154,48 +150,48 @@ def _measure_format(
     texts: _Texts,
     characters: int,
     repeats: int,
-) -> Iterator[Progressed | FormatMeasured]:
-    steps: list[FormatStep] = []
-    for number, rows in enumerate(ROWS):
-        start, words = 0.5 * number / len(ROWS), f"{weights}: steps of {counted(rows, 'row')}"
-        for rounds in _time_steps(model, loaded, rows, repeats):
-            yield Progressed(start + 0.5 * len(rounds) / len(ROWS) / (repeats + 1), words)
-        ours, theirs = zip(*rounds[1:], strict=True)  # the first round is the warm-up
-        steps.append(FormatStep(rows, ours, theirs))
+) -> Iterator[Progressed | Row]:
+    counter = Counter(len(ROWS) * (repeats + 1) * 2)  # of which the texts take about half
+    for rows in ROWS:
+        for number, (ours, theirs) in enumerate(_time_steps(model, loaded, rows, repeats)):
+            yield counter.at(f"steps of {counted(rows, 'row')}")
+            counter.done += 1
+            if number:  # the first round is the warm-up
+                values: Values = {"weights": weights, "rows": rows, "seconds": ours}
+                yield Row("steps", values | {"loaded_seconds": theirs})
     nats, divergences, flips = 0.0, [], []
     for number, ids in enumerate(texts.held_out):
-        share = 0.5 + 0.5 * number / len(texts.held_out)
-        yield Progressed(share, f"{weights}: held-out text {number + 1}")
+        share = number / len(texts.held_out)
+        yield counter.at(f"held-out text {number + 1}", share * counter.done)
         actual, wanted = log_probabilities(model, ids), log_probabilities(loaded, ids)
         nats -= float(actual[:-1].gather(1, torch.tensor(ids[1:])[:, None]).double().sum())
         divergences.append(divergence(wanted, actual))
         flips.append((_entropy(wanted) >= _threshold()) != (_entropy(actual) >= _threshold()))
-    yield FormatMeasured(
-        weights=weights,
-        total_bytes=sum(model.weight_bytes.values()),
-        read_bytes=read_bytes(model),
-        parameters=_parameters(loaded),
-        kept=len(model.stored.kept),
-        steps=tuple(steps),
-        nats_per_character=nats / characters,
-        divergence=float(torch.cat(divergences).mean()),
-        flipped=float(torch.cat(flips).double().mean()),
-        prompt_divergence=float(
-            divergence(*(log_probabilities(each, texts.prompt)[-1:] for each in (loaded, model)))
-        ),
-        entropy_error=_entropy_error(model, texts),
+    after = (log_probabilities(each, texts.prompt)[-1:] for each in (loaded, model))
+    yield Row(
+        "formats",
+        {
+            "weights": weights,
+            "total_bytes": sum(model.weight_bytes.values()),
+            "read_bytes": read_bytes(model),
+            "parameters": _parameters(loaded),
+            "kept": len(model.stored.kept),
+            "nats_per_character": nats / characters,
+            "divergence": float(torch.cat(divergences).mean()),
+            "flipped": float(torch.cat(flips).double().mean()),
+            "prompt_divergence": float(divergence(*after)),
+            "entropy_error": _entropy_error(model, texts),
+        },
     )
 
 
 def _time_steps(
     model: TransformersModel, loaded: TransformersModel, rows: int, repeats: int
-) -> Iterator[list[tuple[float, float]]]:
-    """Time decode steps of both models alternately; yield all rounds so far after each round."""
+) -> Iterator[tuple[float, float]]:
+    """Time a decode step of both models alternately; the first round is the warm-up."""
     ours, theirs = (_step(each, rows, repeats) for each in (model, loaded))
-    rounds: list[tuple[float, float]] = []
-    while len(rounds) <= repeats:
-        rounds.append((ours(), theirs()))
-        yield rounds
+    for _ in range(repeats + 1):
+        yield ours(), theirs()
 
 
 def _step(model: TransformersModel, paths: int, repeats: int) -> Measure:

@@ -20,7 +20,7 @@ from eab.labs.bmc.results import EXPERIMENTS, LABS, Experiment
 from eab.labs.bmc.run_pictures import strip_sentence
 from eab.labs.quantization import held_out, measure
 from eab.labs.quantization import matrix_pictures as matrices
-from eab.labs.quantization import pictures as weight_formats
+from eab.labs.quantization.results import FORMATS
 from eab.labs.quantization.rounding import ROW, RoundingGrid
 from eab.labs.variants import cache_pictures as caches
 from eab.labs.variants import draft_speed_pictures as draft_speed
@@ -46,9 +46,9 @@ FIRST = {
     "bmc": (LABS["growth"].answer(bundled_runs.bmc("growth")), 4, 3, ["measured"]),
     "memory": (caches.held_sentence(bundled_runs.caches()), 7, 5, [*CACHES, PROMPT_REUSED]),
     "quantization": (
-        weight_formats.formats_sentence(bundled_runs.formats()),
-        *(8, 5),
-        [*weight_formats.HEADINGS[1:]],
+        FORMATS.answer(bundled_runs.formats()),
+        *(6, 4),
+        [*FORMATS.table(bundled_runs.formats())[0][1:]],
     ),
     "speculative": (
         draft_speed.paying_sentence(*map(bundled_runs.prompt_lookup, ("edit", "story"))),

@@ -6,8 +6,14 @@ import pytest
 from made_runs import bundled_run, run_of
 
 from eab.config import BranchingConfig
-from eab.labs.quantization.fork_diff import ForkChange, Moved, moved, same_request
-from eab.labs.quantization.fork_diff_picture import moved_rows, moved_sentence
+from eab.labs.quantization.fork_diff import (
+    ForkChange,
+    Moved,
+    moved,
+    moved_rows,
+    moved_sentence,
+    same_request,
+)
 from eab.lessons import bundled_runs
 from eab.models.loading import load_model
 from eab.run import RunState

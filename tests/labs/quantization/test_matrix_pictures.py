@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from eab.labs.charts import chart_figure
 from eab.labs.quantization import matrix_pictures as pictures
 from eab.labs.quantization.rounding import MATRIX, ROW, Rounding, RoundingGrid, round_to_grid
 
@@ -52,7 +53,7 @@ def test_the_sentence_and_the_levels_show_the_effect_of_an_outlier(grid, expecte
 
 def test_the_error_chart_has_a_line_per_group_size_and_the_chosen_grid():
     one, found = rounded(RoundingGrid("absmax", 4, 64)), errors("absmax")
-    figure = pictures.error_figure(found, one)
+    figure = chart_figure(pictures.error_chart(found, one))
     assert len(figure.data) == len(pictures.SHARES) + 1
     assert (figure.data[-1].x[0], figure.data[-1].y[0]) == (one.bytes_per_weight, 100 * one.error)
     at_four = {grid.share: error for grid, _, error in found if grid.bits == 4}
