@@ -2,20 +2,23 @@
 the runs that this server serves now.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import streamlit as st
 
 from app.state import polling, status
-from app.state.slot import BATCHING, note_in_url
-from app.widgets import controls, glossary, model_choice, request_editor, serving_now
-from app.widgets.charts import csv_file, downloads, draw, origin, white_background
+from app.state.slot import BATCHING, Entry, note_in_url
+from app.widgets import controls, glossary, measured, model_choice, request_editor, serving_now
+from app.widgets.charts import csv_file, white_background
 from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
 from eab.errors import ConfigError
-from eab.labs.batching.job import serving_job
-from eab.labs.batching.results import BatchingComparison, Workload
-from eab.labs.batching.sentences import headline
+from eab.labs.batching import results
+from eab.labs.batching.results import agreement_sentence, requests_table, shown, workload_of
+from eab.labs.batching.workloads import Workload
+from eab.labs.jobs import serving_job
+from eab.labs.measurement import Report
 
 VIEW: Final = "view"  # the URL parameter of the open tab
 THREE_WAYS, NOW = "Three ways", "Now"
@@ -77,19 +80,22 @@ def three_ways() -> None:
         BATCHING.watch(active)
     displayed = BATCHING.displayed()
     with displayed.locked:
-        if not active and chosen is not None and not displayed.state.workload.serves_like(chosen):
+        if (
+            not active
+            and chosen is not None
+            and not workload_of(displayed.state).serves_like(chosen)
+        ):
             st.caption(
                 "The chart shows other requests, slots or paths. Press Measure to serve yours."
             )
-        results(displayed.state, displayed.key, displayed.live is not None)
+        draw(displayed)
 
 
-def results(comparison: BatchingComparison, key: str, live: bool) -> None:
+def draw(displayed: Entry[Report]) -> None:
     from eab.figures.schedule import Across
-    from eab.figures.tables import text_table
-    from eab.labs.batching import pictures as figures
-    from eab.labs.batching import sentences as words
+    from eab.labs.batching.pictures import batching_figure
 
+    report = displayed.state
     chart = st.container()
     with st.container(horizontal=True, vertical_alignment="center", key="batching_view_options"):
         axis = st.segmented_control(
@@ -102,27 +108,17 @@ def results(comparison: BatchingComparison, key: str, live: bool) -> None:
         )
         white = white_background()
     across: Across = "seconds" if axis == SECONDS else "passes"
-    figure = figures.batching_figure(comparison, across)
+    drawn = replace(displayed, key=f"{displayed.key}-{across}")
     with chart:
-        draw("", headline(comparison), figure, "batching", f"{key}-{across}", white)
-    for sentence in words.way_sentences(comparison).values():
-        st.text(sentence)
+        measured.answer(results.BATCHING, drawn, white, batching_figure(report, across))
     st.header("In numbers")
-    st.table(text_table(words.batching_rows(comparison), ["Measure", *comparison.shown()]))
-    st.text(f"{words.noise_sentence(comparison)} {words.agreement_sentence(comparison)}".strip())
-    st.caption(words.TABLE_NOTE)
-    origin(comparison.began, live)
-    downloads(
-        [
-            csv_file("Passes", "passes.csv", words.passes_table, comparison),
-            csv_file("Requests", "requests.csv", words.requests_table, comparison),
-        ]
-    )
+    st.text(agreement_sentence(report))
+    requests = csv_file("Requests", "requests.csv", requests_table, report)
+    measured.numbers(results.BATCHING, displayed, files=[requests])
     st.caption("Below: the KV memory of continuous batching. A step is a forward pass.")
-    begins = comparison.shown()["continuous"].first_token_passes()
-    kv_allocation_section(
-        comparison.runs, key, [begins[number] for number in sorted(begins)], white
-    )
+    begins = shown(report)["continuous"].first_token_passes()
+    first_steps = [begins[number] for number in sorted(begins)]
+    kv_allocation_section([*report.runs.values()], displayed.key, first_steps, white)
 
 
 controls.ensure_defaults()

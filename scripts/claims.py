@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from eab.formatting import counted
-from eab.labs.batching.results import BatchingComparison
+from eab.labs.batching.results import timings, total_seconds
 from eab.labs.bmc.results import (
     Experiment,
     are_comparable,
@@ -77,11 +77,9 @@ def of_draft_lengths(compared: VariantRuns) -> list[Claim]:
     ]
 
 
-def of_batching(comparison: BatchingComparison) -> list[Claim]:
+def of_batching(report: Report) -> list[Claim]:
     """The other ways against continuous batching."""
-    taken = {
-        way: comparison.timing(way, lambda schedule: schedule.seconds) for way in comparison.shown()
-    }
+    taken = timings(report, total_seconds)
     return [
         Claim(f"{way} against continuous", timing, taken["continuous"])
         for way, timing in taken.items()

@@ -28,14 +28,12 @@ from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import RunsError
 from eab.events import Event, Progressed
-from eab.labs.batching import results as batching
-from eab.labs.batching import sentences as batching_table
 from eab.labs.batching.measure import compare_ways
-from eab.labs.batching.results import MAX_REPEATS, BatchingComparison, RequestEvent, Workload
-from eab.labs.batching.workloads import CLASS, PRESETS
+from eab.labs.batching.results import batching_answer
+from eab.labs.batching.workloads import CLASS, MAX_REPEATS, PRESETS, Workload
 from eab.labs.bmc.measure import measure
 from eab.labs.bmc.results import EXPERIMENTS, LABS, Experiment
-from eab.labs.measurement import Report, dumps
+from eab.labs.measurement import OfRun, Report, dumps
 from eab.labs.quantization.measure import measure_formats
 from eab.labs.quantization.results import steps_sentence
 from eab.labs.tuning import default_sweep
@@ -169,19 +167,18 @@ def measure_prompt_lookup(name: str, _: HuggingFaceModel, repeats: int, watch: W
 def measure_batching(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
     """For the Batching page: a class's requests, served in three ways."""
     workload = Workload(PRESETS[CLASS], repeats=min(repeats, MAX_REPEATS))
-    comparison, events = BatchingComparison(), defaultdict[int, list[Event]](list)
+    report, runs = Report(), defaultdict[str, list[Event]](list)
     for event in watch(compare_ways(model, workload, describe_machine(model.card.device))):
-        comparison.apply(event)
-        if isinstance(event, RequestEvent):
-            events[event.number].append(event.event)
+        report.apply(event)
+        if isinstance(event, OfRun):
+            runs[event.name].append(event.event)
 
     def write() -> None:
-        bundled_runs.BATCHING.mkdir(parents=True, exist_ok=True)
-        for number, own in events.items():
-            record.save(own, bundled_runs.request_file(number))
-        bundled_runs.BATCHING_FILE.write_bytes(batching.dumps(comparison))
+        save(report, bundled_runs.BATCHING_FILE)
+        for name, events in runs.items():
+            record.save(events, bundled_runs.file_of(name, bundled_runs.BATCHING))
 
-    return Measured(batching_table.headline(comparison), claims.of_batching(comparison), write)
+    return Measured(batching_answer(report), claims.of_batching(report), write)
 
 
 def measure_experiment(

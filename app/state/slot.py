@@ -15,7 +15,6 @@ from app.server.live_run import LiveRun, LiveTask
 from app.state import polling
 from app.state.process import owner, scope, worker
 from eab.engine.job import Job, State
-from eab.labs.batching.results import BatchingComparison
 from eab.labs.bmc.results import EXPERIMENTS, Experiment, is_presentable
 from eab.labs.measurement import Report
 from eab.labs.variants.results import VariantRuns
@@ -171,7 +170,7 @@ def _is_presentable(live: LiveTask[Report]) -> bool:
     return not live.active and is_presentable(live.state)
 
 
-BATCHING: Final = Slot("batching", BatchingComparison, bundled_runs.batching, _is_complete)
+BATCHING: Final = Slot("batching", Report, bundled_runs.batching, _is_complete, of_kind("serving"))
 FORMATS: Final = Slot("formats", Report, bundled_runs.formats, _is_complete, of_kind("formats"))
 CACHES: Final = Slot(
     "cache_variants", VariantRuns, bundled_runs.caches, _has_runs, of_kind("cache")

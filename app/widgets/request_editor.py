@@ -7,17 +7,17 @@ import streamlit as st
 
 from app.widgets.setting_widgets import KEPT
 from eab.errors import ConfigError
-from eab.labs.batching.results import (
+from eab.labs.batching.workloads import (
     MAX_NEW_TOKENS,
     MAX_PATHS,
     MAX_PROMPT,
     MAX_REPEATS,
     MAX_REQUESTS,
     MAX_SLOTS,
+    PRESETS,
     ServingRequest,
     Workload,
 )
-from eab.labs.batching.workloads import PRESETS
 from eab.timing import MIN_REPEATS
 
 _PRESET, _SLOTS, _REPEATS, _PATHS = (

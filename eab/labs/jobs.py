@@ -7,6 +7,7 @@ from eab.config import BranchingConfig
 from eab.engine.job import Job, JobContext
 from eab.engine.request import Request
 from eab.errors import ModelError
+from eab.labs.batching.workloads import Workload
 from eab.labs.bmc.results import Experiment
 from eab.labs.measurement import LabEvent, Report
 from eab.weight_formats import AS_LOADED
@@ -47,3 +48,16 @@ def formats_job(prompt: str, model_name: str) -> Job[Report]:
 
     next_token = Request(prompt, BranchingConfig(max_paths=1, max_new_tokens=1))
     return Job("formats", model_name, Report(), begin, requests=(next_token,))
+
+
+def serving_job(workload: Workload, model_name: str) -> Job[Report]:
+    """The job that serves these requests in every way."""
+
+    def begin(context: JobContext) -> Iterator[LabEvent]:
+        from eab.labs.batching.measure import compare_ways
+        from eab.models.machine import describe_machine
+
+        return compare_ways(context.model, workload, describe_machine(context.model.card.device))
+
+    requests = tuple(Request(asked.prompt, workload.config(asked)) for asked in workload.requests)
+    return Job("serving", model_name, Report(), begin, requests)

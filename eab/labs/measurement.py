@@ -34,10 +34,8 @@ class LabBegan(reports.Began):
     """The start of a measurement."""
 
     lab: str  # the name of its `Lab`
-    about: dict[str, Value] = field(default_factory=dict)  # what holds for all of its rows
-    given: tuple[
-        dict[str, Value], ...
-    ] = ()  # what is measured, if these are several, such as requests
+    about: Values = field(default_factory=dict)  # what holds for all of its rows
+    given: tuple[Values, ...] = ()  # what is measured, if these are several, such as requests
 
 
 @dataclass(frozen=True, slots=True)

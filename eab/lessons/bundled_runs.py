@@ -12,10 +12,8 @@ from eab.errors import LessonError
 from eab.events import Event, RunEnded, RunStarted
 from eab.formatting import quoted
 from eab.labs import measurement
-from eab.labs.batching.results import BatchingComparison, RequestEvent
-from eab.labs.batching.results import load as load_batching
 from eab.labs.bmc.results import Experiment
-from eab.labs.measurement import Report
+from eab.labs.measurement import OfRun, Report
 from eab.labs.tuning.evaluation_report import EvaluationReport
 from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.report import load as load_tuning
@@ -35,7 +33,7 @@ DRAFT_LENGTHS: Final = FOLDER.parent / "speculation"
 LOOKUPS: Final = FOLDER.parent / "prompt-lookup"  # two prompts: `edit` and `story`
 TIMES: Final = "times.json"  # in these folders: how long the repeats of their runs took
 BATCHING: Final = FOLDER.parent / "batching"  # the same requests served in several ways
-BATCHING_FILE: Final = BATCHING / "servings.json.gz"
+BATCHING_FILE: Final = BATCHING / f"servings{MEASURED}"
 FORMATS: Final = FOLDER.parent / "quantization" / f"formats{MEASURED}"
 BMC: Final = FOLDER.parent / "bmc"
 EVALUATION: Final = FOLDER.parent / "evaluation" / "embedded.json"
@@ -116,18 +114,14 @@ def prompt_lookup(prompt: Literal["edit", "story"]) -> VariantRuns:
 
 
 @lru_cache(maxsize=1)
-def batching() -> BatchingComparison:
+def batching() -> Report:
     """The same requests served in several ways, with the run of each request."""
-    comparison = load_batching(BATCHING_FILE)
-    for number in range(len(comparison.workload.requests)):
-        for event in record.load(request_file(number)):
-            comparison.apply(RequestEvent(number, event))
-    return comparison
-
-
-def request_file(number: int) -> Path:
-    """The path of the recorded run of this request."""
-    return BATCHING / f"request-{number + 1}{record.SUFFIX}"
+    report = measurement.load(BATCHING_FILE)
+    assert report.began is not None
+    for number in range(len(report.began.given)):
+        name = f"request {number + 1}"
+        report.collect(OfRun(name, event) for event in record.load(file_of(name, BATCHING)))
+    return report
 
 
 @lru_cache(maxsize=1)
@@ -176,5 +170,5 @@ def _load_variants(empty: VariantRuns, folder: Path) -> VariantRuns:
 
 
 def file_of(variant: str, folder: Path) -> Path:
-    """The path of the recorded run of this variant."""
+    """The path of the recorded run of this variant or request."""
     return folder / f"{variant.replace(' ', '-')}{record.SUFFIX}"

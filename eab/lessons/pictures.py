@@ -6,6 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from eab.analysis.kv_allocation import kv_allocation
+from eab.labs.batching.results import shown, workload_of
+from eab.labs.batching.workloads import TITLES
 from eab.labs.measurement import Lab, Report
 from eab.labs.quantization.results import FORMATS
 from eab.labs.quantization.rounding import Method, RoundingGrid, round_to_grid
@@ -75,14 +77,13 @@ def _when_drafts_pay(sources: Sources) -> Drawn:
 
 def _schedules(sources: Sources) -> Drawn:
     from eab.labs.batching.pictures import batching_figure
-    from eab.labs.batching.results import TITLES
 
-    comparison = sources.batching()
+    report = sources.batching()
     idle = [
         f"{TITLES[way]}: {100 * schedule.idle_share:.3g}% of the slots are idle."
-        for way, schedule in comparison.shown().items()
+        for way, schedule in shown(report).items()
     ]
-    return " ".join(idle), batching_figure(comparison, "passes")
+    return " ".join(idle), batching_figure(report, "passes")
 
 
 def _one_matrix(method: Method, sources: Sources) -> Drawn:
@@ -193,7 +194,7 @@ def _blocks(values: Values, sources: Sources) -> dict[str, float]:
 def _static_batches(values: Values, sources: Sources) -> dict[str, float]:
     """Passes that requests of these lengths take in static batches, without the prefill."""
     slots = int(values["slots"])
-    lengths = [request.new_tokens for request in sources.batching().workload.requests]
+    lengths = [request.new_tokens for request in workload_of(sources.batching()).requests]
     passes = sum(max(lengths[first : first + slots]) for first in range(0, len(lengths), slots))
     return {"passes": passes, "idle slots": 1 - sum(lengths) / (slots * passes)}
 

@@ -1,12 +1,13 @@
 """The data that a lesson uses: a run, and the recordings or measurements of other pages."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from eab.analysis.schedule import Schedule
-from eab.labs.batching.results import WAYS, BatchingComparison
+from eab.labs.batching.results import shown
+from eab.labs.batching.workloads import WAYS
 from eab.labs.measurement import Report, Values
 from eab.labs.quantization.rounding import Floats
 from eab.labs.variants.results import CACHES, VariantRuns, draft_length_variants
@@ -35,7 +36,7 @@ class Sources:
     run: RunState
     caches: Callable[[], VariantRuns]  # the same run with every cache
     draft_lengths: Callable[[], VariantRuns]  # one text, without and with drafts
-    batching: Callable[[], BatchingComparison]  # the same requests served in several ways
+    batching: Callable[[], Report]  # the same requests served in several ways
     formats: Callable[[], Report]  # a model in every weight format
     matrix: Callable[[], Floats]  # a weight matrix of a model, shape (out, in)
 
@@ -45,9 +46,8 @@ class Sources:
         if source == "run":
             return self.run
         if source == "batching":
-            return next(
-                (schedule for way, schedule in self.batching().shown().items() if way == name), None
-            )
+            schedules: Mapping[Any, Schedule] = shown(self.batching())
+            return schedules.get(name)
         if source == "formats":
             return next(iter(self.formats().rows("formats", weights=name)), None)
         compared = self.caches() if source == "caches" else self.draft_lengths()

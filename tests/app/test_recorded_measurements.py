@@ -12,8 +12,8 @@ from app.widgets.request_editor import requests
 from eab.analysis.kv_allocation import demand_of
 from eab.errors import ConfigError
 from eab.formatting import times
-from eab.labs.batching.results import MAX_REPEATS, WAYS, ServingRequest
-from eab.labs.batching.workloads import CLASS, PRESETS
+from eab.labs.batching.results import agreement_sentence, schedules, shown, workload_of
+from eab.labs.batching.workloads import CLASS, MAX_REPEATS, PRESETS, WAYS, ServingRequest
 from eab.labs.bmc.results import (
     EXPERIMENTS,
     LABS,
@@ -35,14 +35,15 @@ from eab.lessons import bundled_runs
 def test_the_recorded_batches_show_what_batching_is_about() -> None:
     found = bundled_runs.batching()
     assert found.complete
-    assert found.workload.requests == PRESETS[CLASS]
-    assert found.workload.repeats == MAX_REPEATS == len(found.schedules("continuous"))
-    assert found.differing == 0
-    passes = [len(found.shown()[way].passes) for way in WAYS]
+    workload = workload_of(found)
+    assert workload.requests == PRESETS[CLASS]
+    assert workload.repeats == MAX_REPEATS == len(schedules(found)["continuous"])
+    assert agreement_sentence(found).startswith("All ways wrote the same")
+    passes = [len(shown(found)[way].passes) for way in WAYS]
     assert passes == sorted(passes)
     assert passes[0] < 0.6 * passes[1]
-    assert found.shown()["continuous"].awaited_idle_share == 0
-    assert found.shown()["static batches"].awaited_idle_share > 0.5
+    assert shown(found)["continuous"].awaited_idle_share == 0
+    assert shown(found)["static batches"].awaited_idle_share > 0.5
 
 
 @pytest.mark.parametrize("row", [(None, 8), ("a", None)])

@@ -21,7 +21,7 @@ from eab.errors import ModelError, RecordError
 from eab.events import Pause, Progressed, RunEnded, RunStarted
 from eab.labs import measurement
 from eab.labs.batching import measure as batching
-from eab.labs.batching import results as batching_results
+from eab.labs.batching.workloads import ServingRequest, Workload
 from eab.labs.bmc import measure as bmc
 from eab.labs.quantization import held_out
 from eab.labs.quantization import measure as quantization
@@ -37,9 +37,7 @@ from eab.models.loading import load_model
 PROMPT = "The sun was hot, so the children"
 SHORT = BranchingConfig(max_new_tokens=4)
 CACHES = ("tree", "recompute")
-WORKLOAD = batching_results.Workload(
-    tuple(batching_results.ServingRequest(PROMPT, length) for length in (2, 3)), slots=2, repeats=2
-)
+WORKLOAD = Workload(tuple(ServingRequest(PROMPT, length) for length in (2, 3)), slots=2, repeats=2)
 
 
 @dataclass(frozen=True)
@@ -57,10 +55,11 @@ class Lab:
 LABS = {
     "batching": Lab(
         lambda model: batching.compare_ways(model, WORKLOAD, "here"),
-        batching_results.BatchingComparison,
-        batching_results.ServingBegan,
+        measurement.Report,
+        measurement.LabBegan,
         "batching/servings.json.gz",
-        batching_results,
+        measurement,
+        points="tables",
     ),
     "bmc": Lab(
         lambda model: bmc.measure("rejection", model, 2, repeats=1),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from eab.events import Event, Forked, KvMeasured, Predicted
+from eab.labs.batching.results import shown
 from eab.lessons import bundled_runs
 from eab.run import fold
 
@@ -64,7 +65,7 @@ def acceptance_rate(_: Sequence[Event]) -> float:
 
 
 def idle_in_static_batches(_: Sequence[Event]) -> float:
-    one = bundled_runs.batching().shown()["static batches"]
+    one = shown(bundled_runs.batching())["static batches"]
     idle = sum(one.slots - len({part.slot for part in each.served}) for each in one.passes)
     return idle / (one.slots * len(one.passes))
 

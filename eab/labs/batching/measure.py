@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Final
 
 from eab.analysis.schedule import ScheduledPass, ScheduleRecorder
@@ -9,17 +10,10 @@ from eab.engine.handle import Handle
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
-from eab.events import Event, Progressed, RunEnded, TokensAppended
-from eab.labs.batching.results import (
-    WAYS,
-    BatchingEvent,
-    RequestEvent,
-    ServingBegan,
-    ServingRequest,
-    Way,
-    WayServed,
-    Workload,
-)
+from eab.events import Event, RunEnded, TokensAppended
+from eab.labs.batching.results import pass_rows
+from eab.labs.batching.workloads import WAYS, ServingRequest, Way, Workload
+from eab.labs.measurement import Counter, LabBegan, LabEvent, OfRun, Row
 from eab.models.base import LanguageModel
 
 PAUSE_SECONDS: Final = 0.2  # approximate time between two pauses
@@ -27,30 +21,32 @@ WARM_UP_TOKENS: Final = 2
 _Tokens = dict[int, list[int]]  # by request number
 
 
-def compare_ways(model: LanguageModel, workload: Workload, machine: str) -> Iterator[BatchingEvent]:
+def compare_ways(model: LanguageModel, workload: Workload, machine: str) -> Iterator[LabEvent]:
     """Serve the requests in each way, `workload.repeats` times.
 
     Repeats of the ways alternate, and each round starts with a different way, so that a slow moment
     of the machine affects all of them. To stop, stop iterating.
     """
-    yield ServingBegan(model.card.name, model.card.dtype, machine, workload)
+    about = {"slots": workload.slots, "repeats": workload.repeats}
+    about |= {"max_paths": workload.max_paths, "seed": workload.seed}
+    given = tuple(asked._asdict() for asked in workload.requests)
+    yield LabBegan(model.card.name, model.card.dtype, machine, "batching", {**about}, given)
     _warm_up(model, workload)
     first: _Tokens = {}
-    rounds = [
-        (number, WAYS[(number + turn) % len(WAYS)])
-        for number in range(workload.repeats)
-        for turn in range(len(WAYS))
-    ]
-    for done, (number, way) in enumerate(rounds):
+    counter = Counter(workload.repeats * len(WAYS))
+    for repeat, turn in product(range(workload.repeats), range(len(WAYS))):
+        way = WAYS[(repeat + turn) % len(WAYS)]
         serving = _Serving(model, workload, way)
-        words = f"{way}, repeat {number + 1} of {workload.repeats}"
         for share in serving.steps():
-            yield Progressed((done + share) / len(rounds), words)
-        if not done:
+            yield counter.at(f"{way}, repeat {repeat + 1} of {workload.repeats}", share)
+        if not counter.done:
             first = serving.tokens
             yield from serving.kept
+        for number, record in enumerate(serving.passes):
+            yield from pass_rows(way, repeat, number, record)
         differing = sum(serving.tokens[request] != first[request] for request in first)
-        yield WayServed(way, tuple(serving.passes), differing)
+        yield Row("servings", {"way": way, "repeat": repeat, "differing": differing})
+        counter.done += 1
     yield RunEnded(0, "finished")
 
 
@@ -62,7 +58,7 @@ def _warm_up(model: LanguageModel, workload: Workload) -> None:
 
 
 class _Serving:
-    """Serves all requests once; `kept` has all events with their request numbers."""
+    """Serves all requests once; `kept` has all events of its runs."""
 
     def __init__(self, model: LanguageModel, workload: Workload, way: Way) -> None:
         self._workload, self._way = workload, way
@@ -71,7 +67,7 @@ class _Serving:
         self._recorder = ScheduleRecorder()
         self.passes: list[ScheduledPass] = []
         self.tokens: _Tokens = {number: [] for number in range(len(workload.requests))}
-        self.kept: list[RequestEvent] = []
+        self.kept: list[OfRun] = []
 
     def steps(self) -> Iterator[float]:
         """Serve all groups; regularly yield the share of the new tokens that has been written."""
@@ -113,6 +109,6 @@ class _Serving:
         return self._scheduler.submit(request, owner=f"request {number}")
 
     def _keep(self, number: int, events: list[Event]) -> None:
-        self.kept += [RequestEvent(number, event) for event in events]
+        self.kept += [OfRun(f"request {number + 1}", event) for event in events]
         appended = [event.tokens for event in events if isinstance(event, TokensAppended)]
         self.tokens[number] += [new.token for tokens in appended for new in tokens]

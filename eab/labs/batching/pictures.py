@@ -9,7 +9,9 @@ from eab.figures.charts import BLUE, GREEN, ORANGE, laid_out, text_label
 from eab.figures.drawing import go
 from eab.figures.schedule import CURSOR, Across, Lane, add_idle, add_steps, add_work
 from eab.formatting import human_bytes
-from eab.labs.batching.results import TITLES, BatchingComparison, Way
+from eab.labs.batching.results import shown, workload_of
+from eab.labs.batching.workloads import TITLES, Way
+from eab.labs.measurement import Report
 
 AXES: Final[dict[Across, str]] = {
     "seconds": "seconds since the requests arrived (measured)",
@@ -31,27 +33,26 @@ class _Band(NamedTuple):
     height: int
 
 
-def batching_figure(comparison: BatchingComparison, across: Across) -> go.Figure:
+def batching_figure(report: Report, across: Across) -> go.Figure:
     """Slots, tokens per pass and KV bytes of each way, in its repeat of median length."""
-    shown = comparison.shown()
-    until = max((_length(schedule, across) for schedule in shown.values()), default=1.0)
+    drawn, workload = shown(report), workload_of(report)
+    until = max((_length(schedule, across) for schedule in drawn.values()), default=1.0)
     figure = go.Figure()
-    bands = _bands(shown)
-    asked = comparison.workload.requests
+    bands = _bands(drawn)
     names = {
         number: f"request {number + 1}: “{text_label(token_text.visible(request.prompt), 60)}”"
-        for number, request in enumerate(asked)
+        for number, request in enumerate(workload.requests)
     }
     labels = {number: str(number + 1) for number in names}
-    for index, (way, schedule) in enumerate(shown.items()):
+    for index, (way, schedule) in enumerate(drawn.items()):
         slots, tokens, memory = (
             Lane(schedule, _axis(band), across, names, labels, until)
-            for band in (index, len(shown), len(shown) + 1)
+            for band in (index, len(drawn), len(drawn) + 1)
         )
         add_work(figure, slots)
         add_idle(figure, slots)
         _add_lines(figure, way, tokens, memory)
-    _lay_out(figure, bands, comparison.workload.slots, len(shown))
+    _lay_out(figure, bands, workload.slots, len(drawn))
     figure.update_xaxes(range=[0, 1.01 * until], title=AXES[across])
     return figure
 
@@ -82,10 +83,10 @@ def _add_lines(figure: go.Figure, way: Way, tokens: Lane, memory: Lane) -> None:
     )
 
 
-def _bands(shown: dict[Way, Schedule]) -> list[_Band]:
+def _bands(drawn: dict[Way, Schedule]) -> list[_Band]:
     """The parts from the top: one row per slot for each way, then the two charts."""
     bands, top = [], _GAP
-    for way, schedule in shown.items():
+    for way, schedule in drawn.items():
         title = f"<b>{TITLES[way]}</b>: {schedule.seconds:.2f} s, {len(schedule.passes)} passes"
         bands.append(_Band(title, top, _SLOT * schedule.slots))
         top += bands[-1].height + _GAP

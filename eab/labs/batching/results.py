@@ -1,183 +1,217 @@
-"""The same requests served in three ways: one by one, in static batches, by continuous batching."""
+"""The same requests served in three ways: one by one, in static batches, by continuous batching.
 
-import gzip
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+The columns of the tables:
 
-from eab.analysis.schedule import Schedule, ScheduledPass
-from eab.config import BranchingConfig
-from eab.errors import ConfigError
-from eab.events import Event, Progressed, RunEnded
-from eab.formatting import counted
-from eab.record import report as reports
-from eab.run import RunFold, RunState
-from eab.timing import MIN_REPEATS, Timing
+- `passes`, a row for each request that a forward pass served, or one without a request: `way`,
+  `repeat`, `pass`, its `seconds` and `kv_bytes`; `request` (from 0), its `slot`, and the other
+  fields of `eab.analysis.schedule.RunInPass`
+- `servings`, a row for each repeat of a way: `differing`, the number of requests that got other
+  tokens than in the first serving. Logits are rounded differently in another batch, so a draw near
+  a boundary may take another token.
+"""
 
-Way = Literal["continuous", "static batches", "one by one"]
-WAYS: Final[tuple[Way, ...]] = get_args(Way)
-TITLES: Final[dict[Way, str]] = {
-    "continuous": "Continuous batching",
-    "static batches": "Static batches",
-    "one by one": "One by one",
-}
-MAX_REQUESTS, MAX_NEW_TOKENS, MAX_PATHS, MAX_SLOTS, MAX_REPEATS = 32, 256, 8, 8, 9
-MAX_PROMPT: Final = 2000  # characters
-NEVER_FORKS: Final = 20.0  # nats
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from typing import Final
 
+import numpy as np
+import pandas as pd
 
-class ServingRequest(NamedTuple):
-    """A request: a prompt, and the maximum number of new tokens."""
+from eab.analysis.schedule import RunInPass, Schedule, ScheduledPass
+from eab.figures.timings import ms, ratio_words, repeats_words
+from eab.formatting import counted, human_bytes
+from eab.labs.batching.workloads import WAYS, ServingRequest, Way, Workload
+from eab.labs.measurement import Lab, Measure, Report, Row, TextTable, Values, measures_table
+from eab.timing import NOTHING_YET, Timing, are_too_few, differs
 
-    prompt: str
-    new_tokens: int
+_NOTE: Final = (
+    "Measured: medians of the repeats, with quartiles in brackets. p50 and p95 are taken over the "
+    "requests; times include waiting. A slot-step is one slot in one forward pass."
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """Requests that arrive at the same time, and how they are served."""
-
-    requests: tuple[ServingRequest, ...]
-    slots: int = 4  # the most requests in a batch
-    repeats: int = MIN_REPEATS  # how often each way is measured
-    max_paths: int = 1  # path limit of each request; with 1, no path forks
-    seed: int = 1  # the same for all requests
-
-    def __post_init__(self) -> None:
-        for what, value, most in (
-            ("requests", len(self.requests), MAX_REQUESTS),
-            ("slots", self.slots, MAX_SLOTS),
-            ("repeats", self.repeats, MAX_REPEATS),
-            ("paths", self.max_paths, MAX_PATHS),
-        ):
-            if not 1 <= value <= most:
-                raise ConfigError(f"{value} {what} were given; choose from 1 to {most}")
-        for number, asked in enumerate(self.requests, start=1):
-            if not asked.prompt.strip() or len(asked.prompt) > MAX_PROMPT:
-                raise ConfigError(
-                    f"the prompt of request {number} has "
-                    f"{counted(len(asked.prompt), 'character')}; "
-                    f"write from 1 to {MAX_PROMPT:,}, not only spaces"
-                )
-            if not 1 <= asked.new_tokens <= MAX_NEW_TOKENS:
-                raise ConfigError(
-                    f"request {number} asks for {asked.new_tokens} new tokens; "
-                    f"choose from 1 to {MAX_NEW_TOKENS}"
-                )
-
-    def serves_like(self, other: "Workload") -> bool:
-        """Whether the other workload differs at most in its repeats."""
-        return replace(self, repeats=other.repeats) == other
-
-    def config(self, request: ServingRequest) -> BranchingConfig:
-        """The settings of this request."""
-        forks: dict[str, Any] = {} if self.max_paths > 1 else {"entropy_threshold": NEVER_FORKS}
-        return BranchingConfig(
-            max_new_tokens=request.new_tokens,
-            max_paths=self.max_paths,
-            temperature=0.8,
-            seed=self.seed,
-            **forks,
-        )
-
-    def groups(self, way: Way) -> Iterator[Sequence[int]]:
-        """Request numbers in groups; each group waits until the previous group has ended."""
-        numbers = range(len(self.requests))
-        size = {"continuous": len(numbers), "static batches": self.slots, "one by one": 1}[way]
-        for first in range(0, len(numbers), size):
-            yield numbers[first : first + size]
+def workload_of(report: Report) -> Workload:
+    """What is served; only after the start event."""
+    assert report.began is not None
+    asked = tuple(ServingRequest(**row) for row in report.began.given)
+    return Workload(asked, **report.about)
 
 
-@dataclass(frozen=True, slots=True)
-class ServingBegan(reports.Began):
-    """The start of a measurement."""
-
-    workload: Workload
-
-
-@dataclass(frozen=True, slots=True)
-class WayServed:
-    """All requests served once in one way."""
-
-    way: Way
-    passes: tuple[ScheduledPass, ...]  # what each forward pass served
-    # How many requests got other tokens than in the first serving. Logits are rounded differently
-    # in another batch, so a draw near a boundary may take another token.
-    differing: int
+def pass_rows(way: Way, repeat: int, number: int, record: ScheduledPass) -> Iterable[Row]:
+    """The rows of a pass."""
+    values: Values = {"way": way, "repeat": repeat, "pass": number}
+    values |= {"seconds": record.seconds, "kv_bytes": record.kv_bytes}
+    for part in record.served or [None]:
+        request, *rest = part if part is not None else [None] * len(RunInPass._fields)
+        served = {"request": request, **dict(zip(RunInPass._fields[1:], rest, strict=True))}
+        yield Row("passes", values | served)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestEvent:
-    """An event of one request in the first serving."""
-
-    number: int  # request number, from 0
-    event: Event
+def schedules(report: Report) -> Mapping[Way, list[Schedule]]:
+    """All repeats of each way that has been served."""
+    return report.computed(_schedules)
 
 
-_InFile: TypeAlias = ServingBegan | WayServed | RunEnded
-BatchingEvent: TypeAlias = _InFile | Progressed | RequestEvent
+def _schedules(report: Report) -> dict[Way, list[Schedule]]:
+    found: dict[Way, list[Schedule]] = {}
+    for (way, _), rows in groupby(report.rows("passes"), lambda row: (row["way"], row["repeat"])):
+        passes = (_scheduled([*served]) for _, served in groupby(rows, lambda row: row["pass"]))
+        found.setdefault(way, []).append(Schedule(report.about["slots"], tuple(passes)))
+    return found
 
 
-class BatchingComparison(reports.Report[ServingBegan, WayServed]):
-    """All servings so far (the points), and the runs of the first one."""
-
-    beginning = ServingBegan
-    point = "serving"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._schedules: dict[Way, list[Schedule]] = {}
-        self._folds: dict[int, RunFold] = {}
-
-    def apply(self, event: BatchingEvent) -> None:
-        """Add one event."""
-        if isinstance(event, RequestEvent):
-            self._folds.setdefault(event.number, RunFold()).apply(event.event)
-            return
-        super().apply(event)
-        if isinstance(event, WayServed):
-            schedule = Schedule(self.workload.slots, event.passes)
-            self._schedules.setdefault(event.way, []).append(schedule)
-
-    @property
-    def workload(self) -> Workload:
-        """The workload that is served; only after the start event."""
-        assert self.began is not None
-        return self.began.workload
-
-    @property
-    def runs(self) -> list[RunState]:
-        """The run of each request, in order; empty if the runs were not kept."""
-        folds = [self._folds[number] for number in sorted(self._folds)]
-        return [fold.run for fold in folds if fold.run is not None]
-
-    @property
-    def differing(self) -> int:
-        """The most requests in any serving whose tokens differ from the first serving."""
-        return max((serving.differing for serving in self.points), default=0)
-
-    def schedules(self, way: Way) -> list[Schedule]:
-        """All repeats of this way."""
-        return [*self._schedules.get(way, [])]
-
-    def shown(self) -> dict[Way, Schedule]:
-        """For each way, its repeat of median length; of two middle repeats, the longer."""
-        medians: dict[Way, Schedule] = {}
-        for way in WAYS:
-            ranked = sorted(self.schedules(way), key=lambda schedule: schedule.seconds)
-            if ranked:
-                medians[way] = ranked[len(ranked) // 2]
-        return medians
-
-    def timing(self, way: Way, measure: Callable[[Schedule], float]) -> Timing:
-        """The value of a measure in each repeat of a way."""
-        return Timing(tuple(measure(schedule) for schedule in self.schedules(way)))
+def _scheduled(rows: list[Values]) -> ScheduledPass:
+    parts = tuple(
+        RunInPass(row["request"], *(row[name] for name in RunInPass._fields[1:]))
+        for row in rows
+        if row["request"] is not None
+    )
+    return ScheduledPass(rows[0]["seconds"], rows[0]["kv_bytes"], parts)
 
 
-_FORMAT: Final = reports.ReportFormat(BatchingComparison, "eab-batching", 1, _InFile)
-load = _FORMAT.load
+def shown(report: Report) -> dict[Way, Schedule]:
+    """For each way, its repeat of median length; of two middle repeats, the longer."""
+    medians: dict[Way, Schedule] = {}
+    for way in WAYS:
+        ranked = sorted(schedules(report).get(way, []), key=lambda schedule: schedule.seconds)
+        if ranked:
+            medians[way] = ranked[len(ranked) // 2]
+    return medians
 
 
-def dumps(comparison: BatchingComparison) -> bytes:
-    """The measurement as gzipped JSON without the runs; the same events give the same bytes."""
-    return gzip.compress(_FORMAT.dumps(comparison).encode("ascii"), mtime=0)
+def timings(report: Report, measure: Callable[[Schedule], float]) -> dict[str, Timing]:
+    """The value of a measure in each repeat, by way."""
+    found = schedules(report)
+    return {way: Timing(tuple(map(measure, found[way]))) for way in WAYS if way in found}
+
+
+def total_seconds(schedule: Schedule) -> float:
+    """How long all passes took."""
+    return schedule.seconds
+
+
+def _first_token(share: float) -> Callable[[Schedule], float]:
+    return lambda schedule: _quantile(schedule.first_token_seconds(), share)
+
+
+def _output_token(share: float) -> Callable[[Schedule], float]:
+    return lambda schedule: _quantile(schedule.output_token_seconds(), share)
+
+
+def _quantile(seconds: Mapping[int, float], share: float) -> float:
+    return float(np.quantile([*seconds.values()], share)) if seconds else 0.0
+
+
+def _rate(schedule: Schedule) -> float:
+    return schedule.new_tokens / schedule.seconds if schedule.seconds else 0.0
+
+
+def _pass_tokens(schedule: Schedule) -> float:
+    passes = schedule.passes
+    return sum(part.tokens for part in passes) / len(passes) if passes else 0.0
+
+
+_SECONDS, _SHARE = "{:.2f}".format, "{:.0%}".format
+_MEASURES: Final[
+    tuple[tuple[str, Callable[[Schedule], float], Callable[[float], str], bool], ...]
+] = (
+    ("seconds for all", total_seconds, _SECONDS, True),
+    ("new tokens per second", _rate, "{:.0f}".format, False),
+    ("time to first token, p50 (s)", _first_token(0.5), _SECONDS, True),
+    ("time to first token, p95 (s)", _first_token(0.95), _SECONDS, True),
+    ("time per output token, p50 (ms)", _output_token(0.5), ms, True),
+    ("time per output token, p95 (ms)", _output_token(0.95), ms, True),
+    ("forward passes", lambda schedule: len(schedule.passes), "{:,.0f}".format, False),
+    ("tokens per forward pass, mean", _pass_tokens, "{:.1f}".format, False),
+    ("slot-steps idle", lambda schedule: schedule.idle_share, _SHARE, False),
+    ("idle while a request waits", lambda schedule: schedule.awaited_idle_share, _SHARE, False),
+    ("most KV bytes held", lambda schedule: schedule.peak_kv_bytes, human_bytes, False),
+)
+
+
+def batching_table(report: Report) -> TextTable:
+    """One row per measure, with a cell per way."""
+    if not schedules(report):
+        return ()
+    return measures_table(
+        [
+            Measure(title, timings(report, measure), written, is_time)
+            for title, measure, written, is_time in _MEASURES
+        ]
+    )
+
+
+def batching_answer(report: Report) -> str:
+    """How long each way took, and how long requests waited."""
+    drawn, taken = shown(report), timings(report, total_seconds)
+    if "continuous" not in drawn:
+        return NOTHING_YET
+    workload, ours, words = workload_of(report), taken["continuous"], []
+    for way, schedule in drawn.items():
+        passes = f"{len(schedule.passes):,}"
+        if way == "continuous":
+            words.append(f"continuous batching took {passes} passes and {ours.median:.2f} s")
+        else:
+            beside = _beside(taken[way], ours)
+            words.append(f"{way} {passes} and {taken[way].median:.2f} s{beside}")
+    return (
+        f"{_waiting(report)} {counted(len(workload.requests), 'request')} in "
+        f"{counted(workload.slots, 'slot')}: {', '.join(words)}; {repeats_words(taken.values())}."
+    ).strip()
+
+
+def _beside(theirs: Timing, ours: Timing) -> str:
+    if are_too_few(theirs, ours):
+        return ""
+    return f" ({ratio_words(theirs, ours)}{' as long' if differs(theirs, ours) else ''})"
+
+
+def _waiting(report: Report) -> str:
+    last = timings(report, _first_token(1.0))
+    if "static batches" not in last or not differs(last["continuous"], last["static batches"]):
+        return ""
+    ours, theirs = last["continuous"].median, last["static batches"].median
+    return (
+        f"{'No:' if ours < theirs else 'Here it does:'} the last request got its first token after "
+        f"{ours:.2f} s with continuous batching, and after {theirs:.2f} s with static batches."
+    )
+
+
+def agreement_sentence(report: Report) -> str:
+    """Whether all ways wrote the same texts."""
+    servings = report.rows("servings")
+    if not servings:
+        return NOTHING_YET
+    count, differing = len(workload_of(report).requests), max(row["differing"] for row in servings)
+    if not differing:
+        return "All ways wrote the same texts, token by token."
+    return (
+        f"{count - differing} of {counted(count, 'text')} are the same in all repeats, token by "
+        "token. Rounding of the logits depends on the batch and can change a token."
+    )
+
+
+def requests_table(report: Report) -> pd.DataFrame:
+    """One row per request and way, for the repeats that are drawn."""
+    rows, requests = [], workload_of(report).requests
+    for way, schedule in shown(report).items():
+        first, pace = schedule.first_token_seconds(), schedule.output_token_seconds()
+        for run, parts in sorted(schedule.by_run.items()):
+            rows.append(
+                {
+                    "way": way,
+                    "request": run + 1,
+                    "prompt": requests[run].prompt,
+                    "slot": parts[0][1].slot + 1,
+                    "new_tokens": sum(part.new_tokens for _, part in parts),
+                    "first_token_s": first.get(run),
+                    "ended_s": schedule.ends[parts[-1][0]],
+                    "per_output_token_s": pace.get(run),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+BATCHING: Final = Lab(
+    "batching", {"seconds": "s", "kv_bytes": "bytes"}, batching_answer, batching_table, _NOTE
+)

@@ -13,9 +13,8 @@ from app.server.worker import Worker
 from eab.config import BranchingConfig
 from eab.engine.job import Job, run_job
 from eab.errors import LimitError
-from eab.labs.batching.job import serving_job
-from eab.labs.batching.results import ServingRequest, Workload
-from eab.labs.jobs import formats_job
+from eab.labs.batching.workloads import ServingRequest, Workload
+from eab.labs.jobs import formats_job, serving_job
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.job import sweep_job
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt

@@ -7,24 +7,19 @@ from eab.events import RunEnded
 from eab.figures.schedule import NOTHING_SERVED, TimedPass, now_figure, now_sentence, rate
 from eab.labs.batching.pictures import AXES, batching_figure
 from eab.labs.batching.results import (
-    BatchingComparison,
-    ServingBegan,
-    ServingRequest,
-    Way,
-    WayServed,
-    Workload,
-)
-from eab.labs.batching.sentences import (
-    MEASURES,
+    BATCHING,
     agreement_sentence,
-    batching_rows,
-    headline,
-    noise_sentence,
-    passes_table,
+    pass_rows,
     requests_table,
-    way_sentences,
+    schedules,
+    shown,
+    timings,
+    total_seconds,
+    workload_of,
 )
-from eab.timing import NOTHING_YET
+from eab.labs.batching.workloads import ServingRequest, Way
+from eab.labs.measurement import LabBegan, Report, Row
+from eab.timing import NOTHING_YET, Timing
 
 Parts = list[tuple[int, int, int]]  # run, slot, prompt tokens; 0 for a decode pass
 # Two slots. Run 0 writes one token, run 1 writes three, and run 2 one.
@@ -46,16 +41,18 @@ def compared(
     served: dict[Way, list[Parts]] | None = None,
     differing: int = 0,
     slots: int = 2,
-) -> BatchingComparison:
+) -> Report:
     """A comparison with these seconds per pass, one number per repeat."""
     ways = served or {"continuous": CONTINUOUS, "static batches": STATIC, "one by one": SINGLE}
-    found = BatchingComparison()
-    asked = tuple(ServingRequest(f"prompt <{number}>", 3) for number in range(3))
-    repeats = max(map(len, times.values()))
-    found.apply(ServingBegan("model", "float32", "machine", Workload(asked, slots, repeats)))
+    given = tuple(ServingRequest(f"prompt <{number}>", 3)._asdict() for number in range(3))
+    found = Report().collect(
+        [LabBegan("model", "float32", "machine", "batching", {"slots": slots}, given)]
+    )
     for way, repeated in times.items():
-        for seconds in repeated:
-            found.apply(WayServed(way, passes(ways[way], seconds), differing))
+        for repeat, seconds in enumerate(repeated):
+            for number, record in enumerate(passes(ways[way], seconds)):
+                found.collect(pass_rows(way, repeat, number, record))
+            found.apply(Row("servings", {"way": way, "repeat": repeat, "differing": differing}))
     found.apply(RunEnded(0, "finished"))
     return found
 
@@ -70,7 +67,7 @@ STEADY = compared(
 
 
 def test_the_headline_says_how_long_each_way_took() -> None:
-    words = headline(STEADY)
+    words = BATCHING.answer(STEADY)
     assert words.startswith(
         "No: the last request got its first token after 2.00 s with continuous batching, and "
         "after 4.00 s with static batches. 3 requests in 2 slots: "
@@ -82,64 +79,59 @@ def test_the_headline_says_how_long_each_way_took() -> None:
 
 def test_medians_within_the_spread_count_as_no_difference() -> None:
     noisy = compared({"continuous": [1.0, 2.0] * 4, "static batches": [1.0, 1.2] * 4})
-    assert "4.40 s (no difference measured)" in headline(noisy)
-    assert noise_sentence(noisy).startswith(
-        "No difference measured between continuous and static batches in seconds for all, "
-    )
+    assert "4.40 s (no difference measured)" in BATCHING.answer(noisy)
+    ratios = {name: cells for name, *cells in BATCHING.table(noisy)}
+    assert ratios["seconds for all, times as long"] == ["–", "no difference measured"]
 
 
 def test_few_repeats_are_shown_but_not_compared() -> None:
     few = compared({"continuous": [1.0] * 6, "static batches": [2.0] * 6})
-    assert headline(few).endswith(
+    assert BATCHING.answer(few).endswith(
         "3 passes and 3.00 s, static batches 4 and 8.00 s; medians of 6 repeats, measured, too few "
         "repeats to compare."
     )
-    assert noise_sentence(few).startswith("Fewer than 7 repeats")
+    assert "seconds for all, times as long" not in [name for name, *_ in BATCHING.table(few)]
 
 
 def test_ways_that_were_not_measured_are_not_mentioned() -> None:
-    empty = BatchingComparison()
-    assert headline(empty) == agreement_sentence(empty) == NOTHING_YET
+    empty = Report()
+    assert BATCHING.answer(empty) == agreement_sentence(empty) == NOTHING_YET
     only = compared({"continuous": [1.0]}, differing=1)
-    assert noise_sentence(only) == ""
-    assert "static" not in headline(only)
+    assert "static" not in BATCHING.answer(only)
     assert agreement_sentence(only).startswith("2 of 3 texts are the same")
     assert agreement_sentence(STEADY).startswith("All ways wrote the same texts")
 
 
-def test_each_way_has_a_sentence_about_its_slots() -> None:
-    found = way_sentences(STEADY)
-    assert "0% of the slot-steps were idle" in found["continuous"]
-    assert "and 17% after the last request" in found["continuous"]
-    assert "25% of the slot-steps were idle" in found["static batches"]
-    assert "1 slot of 2 stays empty" in found["one by one"]
+def test_the_repeat_of_median_length_is_shown_for_each_way() -> None:
+    found = compared({"continuous": [1.0, 0.3, 0.7], "static batches": [0.25, 1.0]})
+    assert {way: one.seconds for way, one in shown(found).items()} == {
+        "continuous": pytest.approx(2.1),
+        "static batches": 4.0,
+    }
+    assert timings(found, total_seconds)["static batches"] == Timing((1.0, 4.0))
+    assert schedules(found) is schedules(found), "the rows are grouped once"
+    assert shown(found)["continuous"].passes == passes(CONTINUOUS, 0.7)
+    assert workload_of(found).requests[2] == ServingRequest("prompt <2>", 3)
 
 
-def test_the_sentence_says_if_no_time_is_lost_or_nothing_can_be_batched() -> None:
-    equal = {"continuous": CONTINUOUS[:1], "static batches": CONTINUOUS[:1]}
-    found = compared({"continuous": [1.0] * 7, "static batches": [1.0] * 7}, equal)  # type: ignore[arg-type]
-    assert "no time is lost" in way_sentences(found)["static batches"]
-    assert noise_sentence(found).endswith("static batches.")
-    found = compared({"one by one": [1.0]}, slots=1)
-    assert way_sentences(found)["one by one"].endswith("nothing to batch.")
+def test_a_pass_without_a_request_is_read_back() -> None:
+    empty: list[Parts] = [[], [(0, 0, 4)]]
+    found = compared({"continuous": [1.0]}, {"continuous": empty})
+    assert shown(found)["continuous"].passes == passes(empty, 1.0)
 
 
 def test_the_table_has_medians_with_quartiles() -> None:
-    rows = {name: cells for name, *cells in batching_rows(STEADY)}
-    assert list(rows) == [measure.name for measure in MEASURES]
+    rows = {name: cells for name, *cells in BATCHING.table(STEADY)}
     assert rows["seconds for all"] == ["3.00 (2.85–3.15)", "4.00 (3.90–4.10)", "2.50"]
     [fullness] = [cells for name, cells in rows.items() if name.startswith("tokens per forward")]
     assert [cell.split(" ")[0] for cell in fullness] == ["4.7", "3.5", "2.8"]
     assert rows["forward passes"] == ["3", "4", "5"]
     assert rows["slot-steps idle"] == ["17%", "38%", "50%"]
     assert rows["time to first token, p50 (s)"][0] == "1.00 (0.95–1.05)"
-    assert rows["time per output token, p50 (ms)"][0] == "1000.0 (950.0–1050.0)"
+    assert rows["time per output token, p50 (ms)"][0] == "1,000 (950–1,050)"
 
 
-def test_the_downloads_have_a_row_per_pass_and_per_request() -> None:
-    table = passes_table(STEADY)
-    assert len(table) == 3 + 4 + 5
-    assert table["slots_busy"].tolist()[:3] == [2, 2, 1]
+def test_the_download_has_a_row_per_request() -> None:
     rows = requests_table(STEADY)
     assert rows.groupby("way")["new_tokens"].sum().to_dict() == dict.fromkeys(
         ("continuous", "static batches", "one by one"), 5

@@ -1,41 +1,18 @@
-"""The comparison of ways to serve: valid workloads, their groups, and the fold of its events."""
+"""Valid workloads, and how the ways group their requests."""
 
 import pytest
 
-from eab.analysis.schedule import RunInPass, ScheduledPass
 from eab.errors import ConfigError
-from eab.events import Progressed, RunEnded
-from eab.labs.batching.results import (
+from eab.labs.batching.workloads import (
     MAX_NEW_TOKENS,
     MAX_PROMPT,
     MAX_REQUESTS,
     WAYS,
-    BatchingComparison,
-    ServingBegan,
     ServingRequest,
-    Way,
-    WayServed,
     Workload,
 )
-from eab.timing import Timing
 
 ASKED = tuple(ServingRequest(f"prompt {number}", 8) for number in range(5))
-
-
-def served(way: Way, seconds: float) -> WayServed:
-    return WayServed(way, (ScheduledPass(seconds, 10, (RunInPass(0, 0, 3, 0, 1, 1),)),), 0)
-
-
-def comparison(*servings: WayServed) -> BatchingComparison:
-    found = BatchingComparison()
-    for event in (
-        ServingBegan("model", "float32", "machine", Workload(ASKED, slots=2)),
-        Progressed(0.5, "half"),
-        *servings,
-        RunEnded(0, "finished"),
-    ):
-        found.apply(event)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -78,18 +55,3 @@ def test_the_ways_differ_in_how_they_group_requests() -> None:
         "static batches": [[0, 1], [2, 3], [4]],
         "one by one": [[0], [1], [2], [3], [4]],
     }
-
-
-def test_the_repeat_of_median_length_is_shown_for_each_way() -> None:
-    found = comparison(
-        *(served("continuous", seconds) for seconds in (3.0, 1.0, 2.0)),
-        *(served("static batches", seconds) for seconds in (1.0, 4.0)),
-    )
-    assert {way: one.seconds for way, one in found.shown().items()} == {
-        "continuous": 2.0,
-        "static batches": 4.0,
-    }
-    assert found.timing("continuous", lambda one: one.seconds) == Timing((3.0, 1.0, 2.0))
-    assert found.complete
-    assert found.progress.words == "half"
-    assert found.runs == []
