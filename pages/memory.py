@@ -1,24 +1,24 @@
 """Memory: one prompt with each KV cache in turn; the bytes held and copied, and the time taken."""
 
-from functools import partial
-
 import streamlit as st
 
 from app.state import polling, status
-from app.state.slot import CACHES
-from app.widgets import controls, glossary, model_choice
-from app.widgets.charts import csv_file, downloads, draw, origin, white_background
+from app.state.slot import CACHES, Entry
+from app.widgets import controls, glossary, measured, model_choice
+from app.widgets.charts import csv_file, draw, quoted, white_background
 from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.status_line import show_problems
 from eab.config import BranchingConfig
-from eab.labs.variants.costs import (
-    COST_NOTE,
+from eab.labs.jobs import comparison_job
+from eab.labs.measurement import Report
+from eab.labs.variants.caches import (
+    BYTES,
+    CACHES_LAB,
+    paths_chart,
+    paths_sentence,
     reuse_sentence,
-    variant_rows,
-    variants_sentence,
 )
-from eab.labs.variants.job import comparison_job
-from eab.labs.variants.results import VariantRuns, cache_variants
+from eab.labs.variants.results import cache_variants, costs_table, variants_sentence
 
 WHAT_THEY_DO = """
 For each token that a model processes, every layer computes two vectors: a key (K) and a value (V).
@@ -54,61 +54,38 @@ both. On Explore, all runs that begin alike do so (see Batching, Now).
 @status.errors_as_message()
 def run() -> None:
     config = BranchingConfig.from_settings(controls.settings() | {"cache": "tree"})
-    CACHES.start(comparison_job(controls.prompt(), config, model_choice.name(), cache_variants()))
+    asked = controls.prompt(), config, model_choice.name()
+    CACHES.start(comparison_job(*asked, "caches", cache_variants()))
 
 
-def results(compared: VariantRuns, key: str) -> None:
-    from eab.figures.tables import text_table
-    from eab.labs.variants import cache_pictures as caches
-    from eab.labs.variants import costs
+def results(displayed: Entry[Report]) -> None:
+    from eab.labs.charts import chart_figure
 
+    report, key = displayed.state, displayed.key
     answer = st.container()
     white = white_background()
-    chart = partial(draw, key=key, white=white)
     with answer:
-        chart("", caches.answer_sentence(compared), caches.time_figure(compared), "caches-time")
+        measured.answer(CACHES_LAB, displayed, white)
     with st.expander("What each cache does"):
         glossary.markdown(WHAT_THEY_DO)
-    st.text(variants_sentence(compared))
-    if saved := reuse_sentence(compared):
+    st.text(variants_sentence(report))
+    if saved := reuse_sentence(report):
         st.text(saved)
-    chart(
-        "Bytes copied and held",
-        caches.totals_sentence(compared),
-        caches.totals_figure(compared),
-        "caches-totals",
-    )
-    rows = [(line.measure, *line.cells) for line in variant_rows(compared)]
-    st.table(text_table(rows, ["Measure", *(cache for cache, _ in compared.pairs)]))
-    st.caption(COST_NOTE)
-    chart(
-        "Bytes held, step by step",
-        caches.held_sentence(compared),
-        caches.held_figure(compared),
-        "caches-held",
-    )
-    trees = (run for cache, run in compared.pairs if cache == "tree")
-    tree = next((run for run in trees if run.started.model.shares_rows), None)
-    if tree is not None:
-        chart(
-            "What the tree's paths share",
-            caches.paths_sentence(tree),
-            caches.paths_figure(tree),
-            "caches-paths",
-        )
-    downloads(
-        [
-            csv_file("Caches", "caches.csv", costs.costs_table, compared),
-            csv_file("Steps of all caches", "steps.csv", costs.variant_steps_table, compared),
-        ]
-    )
-    if tree is not None and tree.steps:
-        kv_allocation_section([tree], key, white=white)
+    measured.answer(BYTES, displayed, white, title="Bytes copied and held")
+    prompt = next((f"Prompt: “{quoted(run.started.prompt)}”" for run in report.runs.values()), "")
+    costs = csv_file("Costs", "costs.csv", costs_table, report)
+    measured.numbers(CACHES_LAB, displayed, prompt, [costs])
+    tree = report.runs.get("tree")
+    if tree is not None and tree.started.model.shares_rows:
+        title, figure = "What the tree's paths share", chart_figure(paths_chart(tree))
+        draw(title, paths_sentence(tree), figure, "caches-paths", key, white)
+        if tree.steps:
+            kv_allocation_section([tree], key, white=white)
 
 
 current, displayed = CACHES.current(), CACHES.displayed()
 active = current.active
-first = next((run.started for _, run in displayed.state.pairs), None)
+first = next((run.started for run in displayed.state.runs.values()), None)
 if "prompt" not in st.session_state:
     controls.ensure_defaults()
     if first is not None:
@@ -125,7 +102,5 @@ with st.sidebar:
     controls.sidebar(varied="cache", here=True)
 CACHES.watch(active, displayed)
 with displayed.locked:
-    if first is not None:
-        origin(first, displayed.live is not None)
-    results(displayed.state, displayed.key)
+    results(displayed)
 polling.draw_fragments()

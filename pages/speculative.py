@@ -6,14 +6,16 @@ from typing import Final
 import streamlit as st
 
 from app.state import polling, status
-from app.state.slot import DRAFT_LENGTHS
-from app.widgets import controls, glossary, model_choice
-from app.widgets.charts import chips, csv_file, downloads, draw, origin, white_background
+from app.state.slot import DRAFT_LENGTHS, Entry
+from app.widgets import controls, glossary, measured, model_choice
+from app.widgets.charts import chips, origin, quoted, white_background
 from app.widgets.status_line import show_problems
 from eab.config import BranchingConfig, DrafterName
-from eab.labs.variants.costs import variants_sentence
-from eab.labs.variants.job import comparison_job
-from eab.labs.variants.results import VariantRuns, draft_length_variants
+from eab.labs.jobs import comparison_job
+from eab.labs.measurement import Report
+from eab.labs.variants import drafts
+from eab.labs.variants.drafts import DRAFTS, GAINS, STEPS
+from eab.labs.variants.results import draft_length_variants, variants_sentence
 from eab.lessons import bundled_runs
 
 ONE_TEXT, WHOLE_TREE = "One text", "Whole tree"
@@ -45,97 +47,60 @@ def run() -> None:
     )
     if st.session_state.decode_varied == ONE_TEXT:
         config = replace(config, max_paths=1, entropy_threshold=NEVER_FORKS, threshold_unit="nats")
-    compared = draft_length_variants(st.session_state.drafter_varied)
-    DRAFT_LENGTHS.start(comparison_job(controls.prompt(), config, model_choice.name(), compared))
+    variants = draft_length_variants(st.session_state.drafter_varied)
+    asked = controls.prompt(), config, model_choice.name()
+    DRAFT_LENGTHS.start(comparison_job(*asked, "drafts", variants))
 
 
-def results(compared: VariantRuns, key: str) -> None:
-    from eab.figures.tables import text_table
-    from eab.labs.variants import draft_pictures as speculation
-    from eab.labs.variants import draft_speed_pictures as speculation_speed
-
-    st.text(speculation_speed.answer_sentence(compared))
-    text(compared, key)
+def results(displayed: Entry[Report]) -> None:
+    report = displayed.state
+    st.text(DRAFTS.answer(report))
+    text(report, displayed.key)
     with st.expander("How it works"):
         glossary.markdown(HOW_IT_WORKS)
     white = white_background()
-    sentence, figure = speculation.tokens_sentence(compared), speculation.tokens_figure(compared)
-    draw("Tokens per forward pass", sentence, figure, "speculation-steps", key, white)
-    rows = [(line.measure, *line.cells) for line in speculation.outcome_rows(compared)]
-    st.table(text_table(rows, ["Measure", *(name for name, _ in compared.pairs)]))
-    st.text(variants_sentence(compared))
-    st.caption(table_note(compared))
-    sentence = speculation_speed.speed_sentence(compared)
-    figure = speculation_speed.speed_figure(compared)
-    draw("Time by draft length", sentence, figure, "speculation-times", key, white)
-    sentence = speculation_speed.surface_sentence(compared)
-    figure = speculation_speed.surface_figure(compared)
-    if figure.data:
-        draw("When drafting saves time", sentence, figure, "speculation-surface", key, white)
-    else:
-        st.header("When drafting saves time")
-        st.text(sentence)
-    downloads([csv_file("Draft lengths", "speculation.csv", speculation.outcome_table, compared)])
-
-
-def table_note(compared: VariantRuns) -> str:
-    """The sources of the numbers in the table."""
-    from eab.labs.variants.draft_pictures import is_one_path
-
-    note = (
-        "All measured. Times are medians over alternating repeats, with quartiles in brackets. "
-        "Two times differ if their medians are further apart than the wider of their two "
-        "interquartile ranges. Draft tokens after the first rejected one of a pass are discarded "
-        "without verification."
-    )
-    if is_one_path(compared):
-        note += (
-            " The row with the formula is (1 - α^(k+1)) / (1 - α) for k draft tokens at "
-            "acceptance rate α."
-        )
-    return note
+    measured.answer(STEPS, displayed, white, title="Tokens per forward pass")
+    st.text(variants_sentence(report))
+    started = [run.started for run in report.runs.values()]
+    about = f"Drafter: {started[-1].config.drafter}. Prompt: “{quoted(started[-1].prompt)}”"
+    measured.numbers(DRAFTS, displayed, about)
+    measured.answer(GAINS, displayed, white, title="When drafting saves time")
 
 
 def side_by_side() -> None:
     """Draw a recorded answer for which drafting pays beside one for which it does not."""
-    from eab.labs.variants import draft_pictures as speculation
-    from eab.labs.variants import draft_speed_pictures as speculation_speed
-
     pays, does_not = bundled_runs.prompt_lookup("edit"), bundled_runs.prompt_lookup("story")
-    st.text(speculation_speed.paying_sentence(pays, does_not))
+    st.text(drafts.paying_sentence(pays, does_not))
     columns = zip(st.columns(2), ("A text to edit", "An open story"), (pays, does_not), strict=True)
     for column, title, compared in columns:
         with column:
             st.header(title)
-            run = compared.runs[-2]  # with the longest drafts
+            run = compared.runs["8 draft tokens"]
             origin(run.started, False, "Drafter: prompt-lookup.")
-            st.text(speculation_speed.answer_sentence(compared))
-            chips(speculation.chips(run, run.samples[0].lineage[-1]), f"chips-{title}")
+            st.text(DRAFTS.answer(compared))
+            chips(drafts.chips(run, run.samples[0].lineage[-1]), f"chips-{title}")
     st.header("The drafts of a small model")
 
 
-def text(compared: VariantRuns, key: str) -> None:
+def text(report: Report, key: str) -> None:
     """Draw the text with the highest weight of one of the runs, as chips."""
-    from eab.labs.variants import draft_pictures as speculation
-
     st.header("The text, token by token")
-    pairs = dict(compared.pairs)
-    names = [name for name, run in pairs.items() if run.speculations]
+    names = [name for name, run in report.runs.items() if run.speculations]
     if not names:
-        st.text(speculation.NOTHING_DRAFTED)
+        st.text(drafts.NOTHING_DRAFTED)
         return
     length = st.segmented_control(
         "Draft length", names, default=names[len(names) // 2], key=f"chips-{key}", required=True
     )
-    shown = pairs[length or names[0]]
-    tokens = speculation.chips(shown, shown.samples[0].lineage[-1])
-    st.text(speculation.chips_sentence(tokens))
+    shown = report.runs[length or names[0]]
+    tokens = drafts.chips(shown, shown.samples[0].lineage[-1])
+    st.text(drafts.chips_sentence(tokens))
     chips(tokens, f"chips-{key}-{length}")
 
 
 current, displayed = DRAFT_LENGTHS.current(), DRAFT_LENGTHS.displayed()
 active = current.active
-first = displayed.state.pairs[0][1].started
+first = next(iter(displayed.state.runs.values())).started
 st.session_state.setdefault("prompt", first.prompt)
 controls.ensure_defaults()
 
@@ -171,7 +136,5 @@ DRAFT_LENGTHS.watch(active, displayed)
 with displayed.locked:
     if displayed.live is None:
         side_by_side()
-    drafter = next(reversed(displayed.state.variants.values()))["drafter"]
-    origin(first, displayed.live is not None, f"Drafter: {drafter}.")
-    results(displayed.state, displayed.key)
+    results(displayed)
 polling.draw_fragments()

@@ -17,8 +17,8 @@ from eab.labs.bmc.results import (
 )
 from eab.labs.measurement import Report
 from eab.labs.quantization.results import rounded_formats, step_timings
-from eab.labs.variants.draft_pictures import draft_length_results, plain_and_drafted
-from eab.labs.variants.results import VariantRuns
+from eab.labs.variants.drafts import draft_length_results, plain_and_drafted
+from eab.labs.variants.results import costs_of
 from eab.timing import MIN_REPEATS, Timing, are_too_few, differs, fastest
 
 # A spread of more than this share of the median shows that something disturbed the machine.
@@ -54,9 +54,9 @@ def objections(claims: Iterable[Claim]) -> list[str]:
     return problems
 
 
-def of_caches(compared: VariantRuns) -> list[Claim]:
+def of_caches(report: Report) -> list[Claim]:
     """Each cache against the first one."""
-    first, *others = compared.costs()
+    first, *others = costs_of(report)
     return [
         Claim(
             f"time per step, {cost.variant} against {first.variant}",
@@ -67,9 +67,9 @@ def of_caches(compared: VariantRuns) -> list[Claim]:
     ]
 
 
-def of_draft_lengths(compared: VariantRuns) -> list[Claim]:
+def of_draft_lengths(report: Report) -> list[Claim]:
     """Each draft length against plain decoding."""
-    plain, drafted = plain_and_drafted(draft_length_results(compared))
+    plain, drafted = plain_and_drafted(draft_length_results(report))
     return [
         Claim(f"decode steps, {result.name} against plain", result.seconds, plain.seconds)
         for result in drafted

@@ -33,7 +33,7 @@ from eab.labs.batching.results import batching_answer
 from eab.labs.batching.workloads import CLASS, MAX_REPEATS, PRESETS, Workload
 from eab.labs.bmc.measure import measure
 from eab.labs.bmc.results import EXPERIMENTS, LABS, Experiment
-from eab.labs.measurement import OfRun, Report, dumps
+from eab.labs.measurement import LabEvent, OfRun, Report, dumps
 from eab.labs.quantization.measure import measure_formats
 from eab.labs.quantization.results import steps_sentence
 from eab.labs.tuning import default_sweep
@@ -43,16 +43,14 @@ from eab.labs.tuning.job import report_sweep
 from eab.labs.tuning.quantities import COSTS, GAINS
 from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.sentences import answer_sentence, over_words
-from eab.labs.variants import cache_pictures as caches
-from eab.labs.variants import draft_speed_pictures as speculation_speed
-from eab.labs.variants import results
-from eab.labs.variants.costs import variants_sentence
+from eab.labs.variants.caches import time_sentence
+from eab.labs.variants.drafts import drafts_answer
 from eab.labs.variants.measure import run_variants
 from eab.labs.variants.results import (
-    VariantEvent,
-    VariantRuns,
+    agree,
     cache_variants,
     draft_length_variants,
+    variants_sentence,
 )
 from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
@@ -111,74 +109,66 @@ def save(report: Report, file: Path) -> None:
     file.write_bytes(gzip.compress(dumps(report).encode("ascii"), mtime=0))
 
 
-def measure_variants(
-    compared: VariantRuns, folder: Path, model: HuggingFaceModel, events: Iterable[VariantEvent]
-) -> Measured:
-    """Measure run files per variant and repeat times; RunsError if tokens differ."""
-    runs: dict[str, list[Event]] = {name: [] for name in compared.variants}
-    compared.apply(
-        results.Began(model.card.name, model.card.dtype, describe_machine(model.card.device))
-    )
+def measure_runs(events: Iterable[LabEvent]) -> tuple[Report, Callable[[Path, Path], None]]:
+    """A report with runs, and a function that writes these into a folder, and it into a file."""
+    report, runs = Report(), defaultdict[str, list[Event]](list)
     for event in events:
-        of_run = not compared.has_all_runs
-        compared.apply(event)
-        if of_run:
-            runs[compared.current].append(event)
-    if not compared.agreed:
-        raise RunsError(variants_sentence(compared))
+        report.apply(event)
+        if isinstance(event, OfRun):
+            runs[event.name].append(event.event)
 
-    def write() -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+    def write(folder: Path, file: Path) -> None:
+        save(report, file)
         for name, own in runs.items():
             record.save(own, bundled_runs.file_of(name, folder))
-        (folder / bundled_runs.TIMES).write_text(results.dumps(compared), encoding="utf-8")
 
-    if compared.kind == "cache":
-        return Measured(caches.time_sentence(compared), claims.of_caches(compared), write)
-    return Measured(
-        speculation_speed.speed_sentence(compared), claims.of_draft_lengths(compared), write
-    )
+    return report, write
+
+
+def measure_variants(folder: Path, events: Iterable[LabEvent]) -> Measured:
+    """A run file per variant, and the times of the repeats; RunsError if tokens differ."""
+    report, write = measure_runs(events)
+    if not agree(report):
+        raise RunsError(variants_sentence(report))
+    made = partial(write, folder, folder / bundled_runs.TIMES)
+    if report.began is not None and report.began.lab == "caches":
+        return Measured(time_sentence(report), claims.of_caches(report), made)
+    return Measured(drafts_answer(report), claims.of_draft_lengths(report), made)
 
 
 def measure_caches(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
     """For the Memory page: one run with each cache."""
-    compared, request = cache_variants(), Request(bundled_prompt("ball.eab"), CACHE_CONFIG)
-    events = run_variants(model, request, compared.variants, repeats=repeats)
-    return measure_variants(compared, bundled_runs.CACHES, model, watch(events))
+    request = Request(bundled_prompt("ball.eab"), CACHE_CONFIG)
+    events = run_variants(model, request, "caches", cache_variants(), repeats=repeats)
+    return measure_variants(bundled_runs.CACHES, watch(events))
 
 
 def measure_draft_lengths(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
     """For the Speculative page: one text with each draft length."""
-    compared, request = draft_length_variants("model"), Request(STORY, TEXT_CONFIG)
+    variants, request = draft_length_variants("model"), Request(STORY, TEXT_CONFIG)
     draft = load_model(EMBEDDED_DRAFT, "cpu", "float32")
-    events = run_variants(model, request, compared.variants, draft, repeats)
-    return measure_variants(compared, bundled_runs.DRAFT_LENGTHS, model, watch(events))
+    events = run_variants(model, request, "drafts", variants, draft, repeats)
+    return measure_variants(bundled_runs.DRAFT_LENGTHS, watch(events))
 
 
 def measure_prompt_lookup(name: str, _: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
     """For the Speculative page: an answer of the chat model with each draft length."""
     model = load_model(SMOLLM2.name, "cpu", "float32")
-    compared = draft_length_variants("prompt-lookup")
-    request = Request(LOOKUPS[name], LOOKUP_CONFIG)
-    events = run_variants(model, request, compared.variants, repeats=repeats)
-    return measure_variants(compared, bundled_runs.LOOKUPS / name, model, watch(events))
+    variants, request = (
+        draft_length_variants("prompt-lookup"),
+        Request(LOOKUPS[name], LOOKUP_CONFIG),
+    )
+    events = run_variants(model, request, "drafts", variants, repeats=repeats)
+    return measure_variants(bundled_runs.LOOKUPS / name, watch(events))
 
 
 def measure_batching(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
     """For the Batching page: a class's requests, served in three ways."""
     workload = Workload(PRESETS[CLASS], repeats=min(repeats, MAX_REPEATS))
-    report, runs = Report(), defaultdict[str, list[Event]](list)
-    for event in watch(compare_ways(model, workload, describe_machine(model.card.device))):
-        report.apply(event)
-        if isinstance(event, OfRun):
-            runs[event.name].append(event.event)
-
-    def write() -> None:
-        save(report, bundled_runs.BATCHING_FILE)
-        for name, events in runs.items():
-            record.save(events, bundled_runs.file_of(name, bundled_runs.BATCHING))
-
-    return Measured(batching_answer(report), claims.of_batching(report), write)
+    events = compare_ways(model, workload, describe_machine(model.card.device))
+    report, write = measure_runs(watch(events))
+    made = partial(write, bundled_runs.BATCHING, bundled_runs.BATCHING_FILE)
+    return Measured(batching_answer(report), claims.of_batching(report), made)
 
 
 def measure_experiment(

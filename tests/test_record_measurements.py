@@ -13,9 +13,16 @@ from invented_runs import with_each
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import RunsError
-from eab.events import Predicted, RunEnded
+from eab.events import Predicted
+from eab.labs.measurement import LabEvent, OfRun, Report, Row
 from eab.labs.variants.measure import run_variants
-from eab.labs.variants.results import PROMPT_REUSED, REPEATS, RunTimed, cache_variants
+from eab.labs.variants.results import (
+    PROMPT_REUSED,
+    REPEATS,
+    cache_variants,
+    costs_of,
+    repeats_made,
+)
 from eab.lessons import bundled_runs
 from eab.timing import Timing
 from scripts.claims import Claim, objections
@@ -44,7 +51,7 @@ def test_a_settled_claim_is_written_and_one_within_the_spread_is_refused(
     assert words in capsys.readouterr().out
 
 
-def slowed(events: Iterable[Any]) -> Iterator[Any]:
+def slowed(events: Iterable[LabEvent]) -> Iterator[LabEvent]:
     """The comparison's events with invented times, so that no test depends on the machine."""
     seconds = {
         "tree": 0.01,
@@ -55,40 +62,38 @@ def slowed(events: Iterable[Any]) -> Iterator[Any]:
     }
     seconds[PROMPT_REUSED] = 0.01
     for event in events:
-        if isinstance(event, RunTimed):
-            one = seconds[event.variant]
-            yield RunTimed(event.variant, (one, one), one, 0.0, 1, 1, 0)
-        else:
-            yield event
+        if isinstance(event, Row) and event.table == "repeats":
+            one = seconds[event.values["variant"]]
+            event = Row("repeats", event.values | {"first": one, "step": one})
+        yield event
 
 
 def test_a_recorded_comparison_opens_with_what_was_measured(
     twins: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, compared = twins("qwen2").ours, cache_variants()
-    events = run_variants(model, Request(PROMPT, CONFIG), compared.variants)
-    measured = measure_variants(compared, tmp_path / "caches", model, slowed(events))
+    model, request = twins("qwen2").ours, Request(PROMPT, CONFIG)
+    events = list(slowed(run_variants(model, request, "caches", cache_variants())))
+    compared = Report().collect(events)
+    measured = measure_variants(tmp_path / "caches", events)
     assert "deep-copy 3×" in measured.sentence
     assert publish("caches", measured)
     monkeypatch.setattr(bundled_runs, "CACHES", tmp_path / "caches")
     opened = bundled_runs.caches.__wrapped__()
-    assert opened.repeats == REPEATS
-    assert opened.costs() == compared.costs()
+    assert repeats_made(opened) == REPEATS
+    assert costs_of(opened) == costs_of(compared)
     assert opened.ended == compared.ended
 
 
 def test_variants_with_different_results_are_not_recorded(twins: Any, tmp_path: Path) -> None:
-    model, compared, request = twins("qwen2").ours, cache_variants(), Request(PROMPT, CONFIG)
-    events = list(run_variants(model, request, compared.variants, repeats=0))
-    first_end = next(place for place, one in enumerate(events) if isinstance(one, RunEnded))
+    model, request = twins("qwen2").ours, Request(PROMPT, CONFIG)
     broken = [
-        with_each(one, entropy=one.predictions[0].entropy + 1.0)
-        if place > first_end and isinstance(one, Predicted)
+        OfRun(one.name, with_each(one.event, entropy=one.event.predictions[0].entropy + 1.0))
+        if isinstance(one, OfRun) and one.name != "tree" and isinstance(one.event, Predicted)
         else one
-        for place, one in enumerate(events)
+        for one in run_variants(model, request, "caches", cache_variants(), repeats=0)
     ]
     with pytest.raises(RunsError, match="gives other results"):
-        measure_variants(compared, tmp_path / "caches", model, broken)
+        measure_variants(tmp_path / "caches", broken)
     assert not (tmp_path / "caches").exists()
 
 

@@ -17,7 +17,7 @@ from app.state.process import owner, scope, worker
 from eab.engine.job import Job, State
 from eab.labs.bmc.results import EXPERIMENTS, Experiment, is_presentable
 from eab.labs.measurement import Report
-from eab.labs.variants.results import VariantRuns
+from eab.labs.variants.results import has_all_runs
 from eab.lessons import bundled_runs
 from eab.run import RunFold
 from eab.weight_formats import AS_LOADED, split_name
@@ -161,9 +161,9 @@ def _is_complete(live: LiveTask[Any]) -> bool:
     return not live.active and live.state.complete
 
 
-def _has_runs(live: LiveTask[VariantRuns]) -> bool:
+def _has_runs(live: LiveTask[Report]) -> bool:
     """Whether there is a run of every variant; repeats for the times may still be running."""
-    return live.state.has_all_runs
+    return has_all_runs(live.state)
 
 
 def _is_presentable(live: LiveTask[Report]) -> bool:
@@ -172,15 +172,13 @@ def _is_presentable(live: LiveTask[Report]) -> bool:
 
 BATCHING: Final = Slot("batching", Report, bundled_runs.batching, _is_complete, of_kind("serving"))
 FORMATS: Final = Slot("formats", Report, bundled_runs.formats, _is_complete, of_kind("formats"))
-CACHES: Final = Slot(
-    "cache_variants", VariantRuns, bundled_runs.caches, _has_runs, of_kind("cache")
-)
+CACHES: Final = Slot("cache_variants", Report, bundled_runs.caches, _has_runs, of_kind("caches"))
 DRAFT_LENGTHS: Final = Slot(
     "draft_length_variants",
-    VariantRuns,
+    Report,
     bundled_runs.draft_lengths,
     _has_runs,
-    of_kind("draft length"),
+    of_kind("drafts"),
 )
 BMC: Final[dict[Experiment, Slot[Report]]] = {
     name: Slot(

@@ -24,8 +24,7 @@ from eab.events import RunEnded
 from eab.events.chat import parse_messages
 from eab.formatting import as_sentence, counted, human_bytes
 from eab.labs.tuning.measure import load_rule
-from eab.labs.variants.costs import variants_sentence
-from eab.labs.variants.results import REPEATS
+from eab.labs.variants.results import REPEATS, agree, variants_sentence
 from eab.record.prompt_lines import read_text
 from eab.run import RunState, fold
 from eab.run.threshold import longer
@@ -145,11 +144,11 @@ def compare_caches(
     language_model = progress.load(source)
     compared = progress.compare_caches(language_model, text, config, repeats)
     if json_file != progress.STANDARD_STREAM:
-        Console().print(terminal.variants_summary(compared))
+        Console().print(terminal.caches_summary(compared))
     if json_file:
-        progress.write_json(terminal.variants_json(compared), json_file)
+        progress.write_json(terminal.caches_json(compared), json_file)
     _exit_like(compared.ended)
-    if not compared.agreed:
+    if not agree(compared):
         raise RunsError(variants_sentence(compared))
 
 

@@ -26,7 +26,8 @@ from eab.errors import RecordError, RunsError
 from eab.events import Event, Progressed, RunStarted, StepTimed
 from eab.events.chat import notices
 from eab.formatting import counted
-from eab.labs.variants.results import VariantRuns, cache_variants
+from eab.labs.measurement import Report
+from eab.labs.variants.results import cache_variants
 from eab.record.prompt_lines import STANDARD_STREAM as STANDARD_STREAM
 from eab.record.whole_file import save_whole
 from eab.run import RunFold
@@ -102,23 +103,20 @@ def generate_run(
 
 def compare_caches(
     model: "LanguageModel", prompt: str, config: BranchingConfig, repeats: int
-) -> VariantRuns:
+) -> Report:
     """Make the same run with each cache, then repeat them in alternation to measure times."""
     from eab.engine.loop import stop_when
     from eab.labs.variants.measure import run_variants
 
-    compared = cache_variants()
-    events = run_variants(model, Request(prompt, config), compared.variants, repeats=repeats)
-    with interrupt_flag() as interrupted, progress_bar() as bar:
-        task = bar.add_task("caches", total=config.max_new_tokens)
+    report, request = Report(), Request(prompt, config)
+    events = run_variants(model, request, "caches", cache_variants(), repeats=repeats)
+    with interrupt_flag() as interrupted, progress_bar("percent") as bar:
+        task = bar.add_task("caches", total=100)
         for event in stop_when(events, interrupted.is_set):
-            compared.apply(event)
-            if isinstance(event, RunStarted | StepTimed):
-                bar.update(task, completed=compared.current_step, description=compared.current)
-            elif isinstance(event, Progressed):
-                done = config.max_new_tokens * event.share
-                bar.update(task, completed=done, description=event.words)
-    return compared
+            report.apply(event)
+            if isinstance(event, Progressed):
+                bar.update(task, completed=round(100 * event.share), description=event.words)
+    return report
 
 
 def end_with(failures: str, stopped: str) -> None:

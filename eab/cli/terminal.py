@@ -19,13 +19,16 @@ from eab.events.chat import as_json as as_json_messages
 from eab.figures.captions import answers_sentence, cost_sentence, limit_sentence
 from eab.figures.uncertainty import forks_sentence, uncertainty_sentence
 from eab.formatting import counted
-from eab.labs.variants.costs import (
-    COST_NOTE,
-    reuse_sentence,
-    variant_rows,
+from eab.labs.measurement import Report
+from eab.labs.variants.caches import CACHES_LAB, reuse_sentence
+from eab.labs.variants.results import (
+    agree,
+    agreements,
+    cost_values,
+    costs_of,
+    has_all_runs,
     variants_sentence,
 )
-from eab.labs.variants.results import VariantRuns, cost_values
 from eab.run import Path, RunState, Sample
 
 if TYPE_CHECKING:
@@ -192,35 +195,30 @@ def summary(
     return Group(_tree(run, unknown), notes, Text(), samples, Text(), Text(cost_sentence(run)))
 
 
-def variants_json(compared: VariantRuns) -> dict[str, Any]:
-    """The costs of each variant, and whether all gave the same tokens, as plain JSON values."""
-    costs = compared.costs()
-    started = compared.runs[0].started if compared.runs else None
-    varied = {name for settings in compared.variants.values() for name in settings}
+def caches_json(report: Report) -> dict[str, Any]:
+    """The costs with each cache, and whether all gave the same tokens, as plain JSON values."""
+    started = next((run.started for run in report.runs.values()), None)
+    settings = asdict(started.config) if started else {}
     return {
         "prompt": started.prompt if started else "",
-        "settings": {
-            name: value for name, value in asdict(started.config).items() if name not in varied
-        }
-        if started
-        else {},
+        "settings": {name: value for name, value in settings.items() if name != "cache"},
         "model": asdict(started.model) if started else {},
-        "variants": [cost_values(cost) for cost in costs],
-        "agreements": [asdict(agreement) for agreement in compared.agreements()],
-        "agreed": compared.agreed and len(costs) == len(compared.variants),
+        "variants": [cost_values(cost) for cost in costs_of(report)],
+        "agreements": [asdict(agreement) for agreement in agreements(report)],
+        "agreed": agree(report) and has_all_runs(report),
     }
 
 
-def variants_summary(compared: VariantRuns) -> RenderableType:
-    """The costs of the variants side by side, for a terminal."""
-    names = (name for name, _ in compared.pairs)
+def caches_summary(report: Report) -> RenderableType:
+    """The costs with each cache side by side, for a terminal."""
+    headings, *rows = CACHES_LAB.table(report) or [("",)]
     # The padding fits five columns of numbers into 80 characters
     measure = Column("", min_width=11)  # the longest word
-    table = Table(measure, *names, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for row in variant_rows(compared):
-        table.add_row(row.measure, *row.cells)
-    words = f"{variants_sentence(compared)} {reuse_sentence(compared)}".rstrip()
-    return Group(table, Text(COST_NOTE, style="dim"), Text(words))
+    table = Table(measure, *headings[1:], box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    words = f"{variants_sentence(report)} {reuse_sentence(report)}".rstrip()
+    return Group(table, Text(CACHES_LAB.note, style="dim"), Text(words))
 
 
 def answers_summary(run: RunState, answers: Answers, *, narrow: bool = False) -> RenderableType:

@@ -10,6 +10,7 @@ from eab.errors import ModelError
 from eab.labs.batching.workloads import Workload
 from eab.labs.bmc.results import Experiment
 from eab.labs.measurement import LabEvent, Report
+from eab.labs.variants.results import REPEATS, Variants
 from eab.weight_formats import AS_LOADED
 
 if TYPE_CHECKING:
@@ -61,3 +62,25 @@ def serving_job(workload: Workload, model_name: str) -> Job[Report]:
 
     requests = tuple(Request(asked.prompt, workload.config(asked)) for asked in workload.requests)
     return Job("serving", model_name, Report(), begin, requests)
+
+
+def comparison_job(
+    prompt: str, config: BranchingConfig, model_name: str, lab: str, variants: Variants
+) -> Job[Report]:
+    """A run of each variant, then alternating repeats for the times; `lab` names what varies."""
+    drafters = [settings.get("drafter", config.drafter) for settings in variants.values()]
+
+    def begin(context: JobContext) -> Iterator[LabEvent]:
+        from eab.labs.variants.measure import run_variants
+
+        return run_variants(context.model, context.requests[0], lab, variants, context.draft)
+
+    return Job(
+        lab,
+        model_name,
+        Report(),
+        begin,
+        requests=(Request(prompt, config),),
+        max_turns=config.max_new_tokens * len(variants) * (1 + REPEATS),
+        needs_draft="model" in drafters,
+    )

@@ -18,7 +18,7 @@ import pandas as pd
 from eab.errors import RecordError
 from eab.events import Event, Progressed, RunEnded
 from eab.figures.timings import ratio_words, with_spread
-from eab.formatting import with_ratio
+from eab.formatting import counted, with_ratio
 from eab.record import report as reports
 from eab.record.typed_json import read
 from eab.run import RunFold, RunState
@@ -110,6 +110,13 @@ class Report(reports.Report[LabBegan, Row]):
         """The names of the tables that have rows."""
         return [*self._tables]
 
+    @property
+    def made(self) -> str:
+        """The numbers of runs that have ended and of rows, as text."""
+        ended = sum(run.ended is not None for run in self.runs.values())
+        rows = counted(len(self.points), "row")
+        return f"{counted(ended, 'run')}, {rows}" if ended else rows
+
     def computed(self, compute: Callable[["Report"], _T]) -> _T:
         """compute(self), computed once until the next event."""
         if compute not in self._computed:
@@ -198,6 +205,7 @@ class Chart(NamedTuple):
     log: str = ""  # the logarithmic axes: "", "x", "y" or "xy"
     ticks: Sequence[float] = ()  # on the x axis
     mark: tuple[float, str] | None = None  # an x, and what it is
+    bands: bool = False  # whether the quartiles are bands, for lines with many points
 
 
 TextTable: TypeAlias = Sequence[Sequence[str]]  # the headings, then rows of text
@@ -216,21 +224,33 @@ class Lab:
 
 
 def measures_table(measures: Sequence[Measure]) -> TextTable:
-    """A row per measure, without those that are 0 everywhere, and a column per alternative."""
-    rows = [("Measure", *measures[0].values)] if measures else []
+    """A row per measure, without those that are 0 everywhere, and a column per alternative of the
+    first measure. Counts and, if there are enough repeats, times are also compared with the first.
+    """
+    names = [*measures[0].values]
+    rows = [("Measure", *names)]
     for title, values, written, is_time in measures:
-        first = next(iter(values.values()))
-        if not any(timing.high for timing in values.values()):
+        first = values.get(names[0]) if names else None
+        timings = [values.get(name) for name in names]
+        if not any(timing and timing.high for timing in timings):
             continue
-        if is_time or any(len(timing.seconds) > 1 for timing in values.values()):
-            rows.append((title, *(with_spread(timing, written) for timing in values.values())))
-        else:
-            ratios = (with_ratio(one.median, first.median, written) for one in values.values())
-            rows.append((title, *ratios))
-        if is_time and not all(are_too_few(timing, first) for timing in values.values()):
-            beside = ("–" if one is first else ratio_words(one, first) for one in values.values())
+        rows.append((title, *(_cell(timing, first, written, is_time) for timing in timings)))
+        if is_time and first and not all(one and are_too_few(one, first) for one in timings):
+            beside = (
+                ratio_words(one, first) if one and one is not first else "–" for one in timings
+            )
             rows.append((f"{title}, times as long", *beside))
-    return rows
+    return rows if names else ()
+
+
+def _cell(
+    timing: Timing | None, first: Timing | None, written: Callable[[float], str], is_time: bool
+) -> str:
+    if timing is None:
+        return "–"
+    if is_time or first is None or len(timing.seconds) > 1:
+        return with_spread(timing, written)
+    return with_ratio(timing.median, first.median, written)
 
 
 def chart_table(chart: Chart, x: str, written: Callable[[float], str]) -> TextTable:

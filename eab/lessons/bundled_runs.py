@@ -1,6 +1,7 @@
 """The recorded runs, comparisons and measurements that are bundled with the project."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -9,20 +10,15 @@ from typing import Final, Literal
 from eab import record
 from eab.assets import ASSETS
 from eab.errors import LessonError
-from eab.events import Event, RunEnded, RunStarted
+from eab.events import Event, RunStarted
 from eab.formatting import quoted
 from eab.labs import measurement
+from eab.labs.batching.workloads import request_name
 from eab.labs.bmc.results import Experiment
 from eab.labs.measurement import OfRun, Report
 from eab.labs.tuning.evaluation_report import EvaluationReport
 from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.report import load as load_tuning
-from eab.labs.variants import results
-from eab.labs.variants.results import (
-    VariantRuns,
-    cache_variants,
-    draft_length_variants,
-)
 from eab.record.typed_json import read
 from eab.run import RunFold, fold_prefix
 
@@ -31,7 +27,7 @@ MEASURED: Final = ".json.gz"  # the ending of recorded measurements
 CACHES: Final = FOLDER.parent / "caches"  # the same run with each cache
 DRAFT_LENGTHS: Final = FOLDER.parent / "speculation"
 LOOKUPS: Final = FOLDER.parent / "prompt-lookup"  # two prompts: `edit` and `story`
-TIMES: Final = "times.json"  # in these folders: how long the repeats of their runs took
+TIMES: Final = f"times{MEASURED}"  # in these folders: how long the repeats of their runs took
 BATCHING: Final = FOLDER.parent / "batching"  # the same requests served in several ways
 BATCHING_FILE: Final = BATCHING / f"servings{MEASURED}"
 FORMATS: Final = FOLDER.parent / "quantization" / f"formats{MEASURED}"
@@ -96,32 +92,29 @@ def events_of(recording: Recording) -> tuple[Event, ...]:
 
 
 @lru_cache(maxsize=1)
-def caches() -> VariantRuns:
+def caches() -> Report:
     """The same run with each cache."""
-    return _load_variants(cache_variants(), CACHES)
+    return _load_variants(CACHES)
 
 
 @lru_cache(maxsize=1)
-def draft_lengths() -> VariantRuns:
+def draft_lengths() -> Report:
     """The same run without drafts, and with the draft model at several draft lengths."""
-    return _load_variants(draft_length_variants("model"), DRAFT_LENGTHS)
+    return _load_variants(DRAFT_LENGTHS)
 
 
 @lru_cache(maxsize=2)
-def prompt_lookup(prompt: Literal["edit", "story"]) -> VariantRuns:
+def prompt_lookup(prompt: Literal["edit", "story"]) -> Report:
     """The chat model's answer to a prompt, without drafts and with those of prompt-lookup."""
-    return _load_variants(draft_length_variants("prompt-lookup"), LOOKUPS / prompt)
+    return _load_variants(LOOKUPS / prompt)
 
 
 @lru_cache(maxsize=1)
 def batching() -> Report:
     """The same requests served in several ways, with the run of each request."""
     report = measurement.load(BATCHING_FILE)
-    assert report.began is not None
-    for number in range(len(report.began.given)):
-        name = f"request {number + 1}"
-        report.collect(OfRun(name, event) for event in record.load(file_of(name, BATCHING)))
-    return report
+    requests = report.began.given if report.began is not None else ()
+    return _with_runs(report, BATCHING, [request_name(number) for number in range(len(requests))])
 
 
 @lru_cache(maxsize=1)
@@ -163,10 +156,16 @@ def tuning() -> TuningReport:
     return load_tuning(TUNING)
 
 
-def _load_variants(empty: VariantRuns, folder: Path) -> VariantRuns:
-    for name in empty.variants:
-        empty.collect(record.load(file_of(name, folder)))
-    return empty.collect([*results.load(folder / TIMES).points, RunEnded(0, "finished")])
+def _load_variants(folder: Path) -> Report:
+    report = measurement.load(folder / TIMES)
+    given = report.began.given if report.began is not None else ()
+    return _with_runs(report, folder, [row["variant"] for row in given])
+
+
+def _with_runs(report: Report, folder: Path, names: Iterable[str]) -> Report:
+    for name in names:
+        report.collect(OfRun(name, event) for event in record.load(file_of(name, folder)))
+    return report
 
 
 def file_of(variant: str, folder: Path) -> Path:

@@ -11,6 +11,8 @@ from eab.labs.batching.workloads import TITLES
 from eab.labs.measurement import Lab, Report
 from eab.labs.quantization.results import FORMATS
 from eab.labs.quantization.rounding import Method, RoundingGrid, round_to_grid
+from eab.labs.variants.caches import BYTES, PROCESSED, paths_chart, paths_sentence
+from eab.labs.variants.drafts import GAINS, STEPS
 from eab.lessons.measures import Unit
 from eab.lessons.sources import Source, Sources
 from eab.speculation.stats import expected_tokens
@@ -33,24 +35,10 @@ class Picture:
 # Charts are imported only when they are drawn, because plotly takes half a second to import.
 
 
-def _processed_tokens(sources: Sources) -> Drawn:
-    from eab.labs.variants.cache_pictures import processed_figure, processed_sentence
-
-    compared = sources.caches()
-    return processed_sentence(compared), processed_figure(compared)
-
-
-def _copied(sources: Sources) -> Drawn:
-    from eab.labs.variants import cache_pictures as caches
-
-    sweep = sources.caches()
-    return caches.totals_sentence(sweep), caches.totals_figure(sweep)
-
-
 def _shared_rows(sources: Sources) -> Drawn:
-    from eab.labs.variants import cache_pictures as caches
+    from eab.labs.charts import chart_figure
 
-    return caches.paths_sentence(sources.run), caches.paths_figure(sources.run)
+    return paths_sentence(sources.run), chart_figure(paths_chart(sources.run))
 
 
 def _allocation(sources: Sources) -> Drawn:
@@ -59,20 +47,6 @@ def _allocation(sources: Sources) -> Drawn:
 
     allocation = kv_allocation([sources.run])
     return figures.allocation_sentence(allocation), figures.allocation_figure(allocation)
-
-
-def _tokens_per_pass(sources: Sources) -> Drawn:
-    from eab.labs.variants import draft_pictures as speculation
-
-    sweep = sources.draft_lengths()
-    return speculation.tokens_sentence(sweep), speculation.tokens_figure(sweep)
-
-
-def _when_drafts_pay(sources: Sources) -> Drawn:
-    from eab.labs.variants import draft_speed_pictures as speculation_speed
-
-    sweep = sources.draft_lengths()
-    return speculation_speed.surface_sentence(sweep), speculation_speed.surface_figure(sweep)
 
 
 def _schedules(sources: Sources) -> Drawn:
@@ -93,10 +67,6 @@ def _one_matrix(method: Method, sources: Sources) -> Drawn:
     return grid_sentence(rounding), matrix_figure(rounding)
 
 
-def _formats(sources: Sources) -> Drawn:
-    return _described(FORMATS, sources.formats())
-
-
 def _described(lab: Lab, report: Report) -> Drawn:
     from eab.labs.charts import chart_figure
 
@@ -114,16 +84,20 @@ def _answers(sources: Sources) -> Drawn:
 
 
 PICTURES: Final[dict[str, Picture]] = {
-    "processed tokens": Picture("caches", _processed_tokens),
-    "bytes copied and held": Picture("caches", _copied),
+    "processed tokens": Picture("caches", lambda sources: _described(PROCESSED, sources.caches())),
+    "bytes copied and held": Picture("caches", lambda sources: _described(BYTES, sources.caches())),
     "shared rows": Picture("run", _shared_rows),
     "slabs, blocks and rows": Picture("run", _allocation),
-    "tokens per forward pass": Picture("draft lengths", _tokens_per_pass),
-    "when drafts pay": Picture("draft lengths", _when_drafts_pay),
+    "tokens per forward pass": Picture(
+        "draft lengths", lambda sources: _described(STEPS, sources.draft_lengths())
+    ),
+    "when drafts pay": Picture(
+        "draft lengths", lambda sources: _described(GAINS, sources.draft_lengths())
+    ),
     "three ways to serve": Picture("batching", _schedules),
     "affine grid": Picture("matrix", partial(_one_matrix, "affine")),
     "NF4 grid": Picture("matrix", partial(_one_matrix, "nf4")),
-    "weight formats": Picture("formats", _formats),
+    "weight formats": Picture("formats", lambda sources: _described(FORMATS, sources.formats())),
     "answers": Picture("run", _answers),
 }
 

@@ -10,7 +10,7 @@ from eab.labs.batching.results import shown
 from eab.labs.batching.workloads import WAYS
 from eab.labs.measurement import Report, Values
 from eab.labs.quantization.rounding import Floats
-from eab.labs.variants.results import CACHES, VariantRuns, draft_length_variants
+from eab.labs.variants.results import CACHES, draft_length_variants
 from eab.lessons.bundled_runs import batching, caches, draft_lengths, formats
 from eab.models import embedded_weights
 from eab.run import RunState
@@ -23,7 +23,7 @@ Part: TypeAlias = RunState | Schedule | Values
 PARTS: Final[dict[str, tuple[Source, type]]] = {
     "run": ("run", RunState),
     **{name: ("caches", RunState) for name in CACHES},
-    **{name: ("draft lengths", RunState) for name in draft_length_variants("model").variants},
+    **{name: ("draft lengths", RunState) for name in draft_length_variants("model")},
     **{way: ("batching", Schedule) for way in WAYS},
     **{name: ("formats", dict) for name in WEIGHT_FORMATS},
 }
@@ -34,8 +34,8 @@ class Sources:
     """The data behind the numbers of a lesson; all but the run are loaded when needed."""
 
     run: RunState
-    caches: Callable[[], VariantRuns]  # the same run with every cache
-    draft_lengths: Callable[[], VariantRuns]  # one text, without and with drafts
+    caches: Callable[[], Report]  # the same run with every cache
+    draft_lengths: Callable[[], Report]  # one text, without and with drafts
     batching: Callable[[], Report]  # the same requests served in several ways
     formats: Callable[[], Report]  # a model in every weight format
     matrix: Callable[[], Floats]  # a weight matrix of a model, shape (out, in)
@@ -51,7 +51,7 @@ class Sources:
         if source == "formats":
             return next(iter(self.formats().rows("formats", weights=name)), None)
         compared = self.caches() if source == "caches" else self.draft_lengths()
-        return dict(compared.pairs).get(name)
+        return compared.runs.get(name)
 
 
 def bundled_sources(run: RunState) -> Sources:

@@ -24,11 +24,9 @@ from eab.labs.bmc.results import (
 )
 from eab.labs.charts import chart_figure
 from eab.labs.measurement import Report, rows_table
-from eab.labs.variants import cache_pictures as caches
-from eab.labs.variants.costs import step_words
-from eab.labs.variants.draft_pictures import draft_length_results
-from eab.labs.variants.draft_speed_pictures import answer_sentence, paying_sentence
-from eab.labs.variants.results import CACHES, DRAFT_LENGTHS
+from eab.labs.variants.caches import BYTES, time_sentence
+from eab.labs.variants.drafts import DRAFTS, draft_length_results, paying_sentence
+from eab.labs.variants.results import CACHES, DRAFT_LENGTHS, agree, costs_of, step_words
 from eab.lessons import bundled_runs
 
 
@@ -56,19 +54,19 @@ def test_an_incomplete_row_of_requests_is_explained(row: tuple[object, object]) 
 
 def test_the_recorded_caches_agree_and_the_tree_saves_most() -> None:
     found = bundled_runs.caches()
-    assert [run.started.config.cache for run in found.runs if run.started] == [*CACHES, "tree"]
-    assert found.agreed
-    costs = {cost.variant: cost for cost in found.costs()}
+    assert [run.started.config.cache for run in found.runs.values()] == [*CACHES, "tree"]
+    assert agree(found)
+    costs = {cost.variant: cost for cost in costs_of(found)}
     ratio = costs["deep-copy"].copied_bytes / costs["tree"].copied_bytes
     assert ratio > 10
     assert costs["tree"].most_held_bytes < costs["deep-copy"].most_held_bytes
-    assert times(ratio) in caches.totals_sentence(found)
-    assert caches.time_sentence(found).endswith(f"; {step_words(found.costs())}.")
+    assert times(ratio) in BYTES.answer(found)
+    assert time_sentence(found).endswith(f"; {step_words(costs_of(found))}.")
 
 
 def test_the_recorded_draft_lengths_agree_and_their_draft_tokens_save_passes() -> None:
     found = bundled_runs.draft_lengths()
-    assert found.agreed
+    assert agree(found)
     passes = [one.stats.forward_passes for one in draft_length_results(found)]
     passes = passes[: 1 + len(DRAFT_LENGTHS)]
     assert passes == sorted(passes, reverse=True)
@@ -79,9 +77,9 @@ def test_prompt_lookup_pays_for_an_edit_and_not_for_an_open_story() -> None:
     edit, story = bundled_runs.prompt_lookup("edit"), bundled_runs.prompt_lookup("story")
     per_pass = []
     for found, pays in ((edit, True), (story, False)):
-        assert found.agreed
+        assert agree(found)
         per_pass.append(max(one.steps_per_pass for one in draft_length_results(found)))
-        assert ("times as fast here" in answer_sentence(found)) is pays
+        assert ("times as fast here" in DRAFTS.answer(found)) is pays
     assert per_pass[0] > 2 > 1.2 > per_pass[1]
     words = paying_sentence(edit, story)
     assert all(f"{rate:.1f}" in words for rate in per_pass)

@@ -17,7 +17,7 @@ from app.server.worker import Worker
 from eab.config import BranchingConfig
 from eab.engine.job import run_job
 from eab.errors import ModelError
-from eab.labs.variants.job import comparison_job
+from eab.labs.jobs import comparison_job
 from eab.labs.variants.results import cache_variants
 
 CONFIG = BranchingConfig(max_new_tokens=12, max_paths=4)
@@ -69,7 +69,9 @@ def test_a_forward_pass_that_raises_fails_its_run_with_a_message(
 def test_a_failing_comparison_reports_why_and_the_next_one_works(workers: list[Worker]) -> None:
     worker = serving(workers, RuntimeError("a kernel failed"))
     fails_and_the_next_works(
-        worker, "a kernel failed", lambda: comparison_job(PROMPT, CONFIG, "0", cache_variants())
+        worker,
+        "a kernel failed",
+        lambda: comparison_job(PROMPT, CONFIG, "0", "caches", cache_variants()),
     )
 
 
@@ -84,7 +86,9 @@ def test_a_worker_that_stops_tells_every_visitor_and_is_restarted(
     worker = serving(workers, Panic("its message may quote a prompt"))
     long = BranchingConfig(max_new_tokens=4000, max_paths=4)
     beside = worker.start(run_job(PROMPT, long, "1"), "other")
-    compared = worker.start(comparison_job(PROMPT, long, "1", cache_variants()), "another")
+    compared = worker.start(
+        comparison_job(PROMPT, long, "1", "caches", cache_variants()), "another"
+    )
     broken = worker.start(run_job(PROMPT, CONFIG, "0"))
     for run in (broken, beside, compared):
         assert ended(run).ending[0] == "failed"

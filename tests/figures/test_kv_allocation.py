@@ -26,7 +26,7 @@ def small(threshold: float) -> RunState:
 
 @pytest.fixture(scope="module")
 def found() -> KvAllocation:
-    return kv_allocation([bundled_runs.caches().runs[0], small(0.5)])
+    return kv_allocation([bundled_runs.caches().runs["tree"], small(0.5)])
 
 
 def test_the_chart_stacks_the_bytes_of_each_scheme_on_one_scale(found: KvAllocation) -> None:

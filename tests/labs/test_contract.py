@@ -18,7 +18,7 @@ from eab.config import BranchingConfig
 from eab.engine.loop import stop_when
 from eab.engine.request import Request
 from eab.errors import ModelError, RecordError
-from eab.events import Pause, Progressed, RunEnded, RunStarted
+from eab.events import Pause, Progressed, RunEnded
 from eab.labs import measurement
 from eab.labs.batching import measure as batching
 from eab.labs.batching.workloads import ServingRequest, Workload
@@ -30,7 +30,7 @@ from eab.labs.tuning import report as tuning_results
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.variants import measure as variants
-from eab.labs.variants import results as variants_results
+from eab.labs.variants.results import cache_variants
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
 
@@ -49,7 +49,7 @@ class Lab:
     begins: type  # its first event
     file: str  # a recorded report
     results: Any  # the module that reads and writes such files
-    points: str = "events"  # what its file calls its points
+    points: str = "tables"  # what its file calls its points
 
 
 LABS = {
@@ -59,7 +59,6 @@ LABS = {
         measurement.LabBegan,
         "batching/servings.json.gz",
         measurement,
-        points="tables",
     ),
     "bmc": Lab(
         lambda model: bmc.measure("rejection", model, 2, repeats=1),
@@ -67,7 +66,6 @@ LABS = {
         measurement.LabBegan,
         "bmc/rejection.json.gz",
         measurement,
-        points="tables",
     ),
     "quantization": Lab(
         lambda model: quantization.measure_formats(
@@ -77,19 +75,15 @@ LABS = {
         measurement.LabBegan,
         "quantization/formats.json.gz",
         measurement,
-        points="tables",
     ),
     "variants": Lab(
         lambda model: variants.run_variants(
-            model,
-            Request(PROMPT, SHORT),
-            variants_results.cache_variants(CACHES).variants,
-            repeats=1,
+            model, Request(PROMPT, SHORT), "caches", cache_variants(CACHES), repeats=1
         ),
-        lambda: variants_results.cache_variants(CACHES),
-        RunStarted,
-        "caches/times.json",
-        variants_results,
+        measurement.Report,
+        measurement.LabBegan,
+        "caches/times.json.gz",
+        measurement,
     ),
     "tuning": Lab(
         lambda model: tuning.report_sweep(
@@ -177,9 +171,7 @@ def content(lab: Lab) -> dict[str, Any]:
     data = (ASSETS / lab.file).read_bytes()
     whole = json.loads(gzip.decompress(data) if lab.file.endswith("gz") else data)
     points = whole[lab.points]
-    if lab.points == "tables":
-        return whole
-    return dict(whole | {lab.points: [*points[:4], points[-1]]})
+    return whole if lab.points == "tables" else whole | {lab.points: [*points[:4], points[-1]]}
 
 
 def test_a_file_is_read_as_it_was_written(
@@ -189,8 +181,7 @@ def test_a_file_is_read_as_it_was_written(
     file.write_bytes(gzip.compress(json.dumps(content).encode()))
     report = lab.results.load(file)
     assert report.ended is not None
-    if lab.points != "tables":
-        assert len(report.points) == len(content[lab.points]) - 2 * (lab.points == "events")
+    assert report.points
     written = lab.results.dumps(report)
     file.write_bytes(written if isinstance(written, bytes) else written.encode())
     again = lab.results.load(file)
@@ -201,11 +192,11 @@ def test_a_file_is_read_as_it_was_written(
 DAMAGES: dict[str, Any] = {
     "another laboratory": {"format": "eab-other"},
     "another version": {"version": 2},
-    "a number for its points": {"events": 5, "cells": 5, "tables": 5},
-    "an unknown point": {"events": [{"event": "X"}], "cells": [[1]], "tables": {"x": {"a": [[]]}}},
-    "a point that is none": {"events": [7], "cells": [7], "tables": {"x": [7]}},
-    "a point without a kind": {"events": [{}], "cells": [{}], "tables": {"x": {"a": [1], "b": []}}},
-    "a beginning of other types": {"events": [{"event": "Began", "model": 1}], "began": {}},
+    "a number for its points": {"cells": 5, "tables": 5},
+    "an unknown point": {"cells": [[1]], "tables": {"x": {"a": [[]]}}},
+    "a point that is none": {"cells": [7], "tables": {"x": [7]}},
+    "a point without a kind": {"cells": [{}], "tables": {"x": {"a": [1], "b": []}}},
+    "a beginning of other types": {"began": {"model": 1}},
 }
 
 

@@ -28,9 +28,11 @@ from eab.figures.captions import cost_sentence, weight_sentence
 from eab.figures.charts import for_print
 from eab.figures.icicle import icicle_figure
 from eab.figures.tables import samples_table, steps_table, tokens_table
-from eab.labs.variants import cache_pictures as caches
-from eab.labs.variants.costs import costs_table, variant_steps_table, variants_sentence
-from eab.labs.variants.results import cache_variants
+from eab.labs.charts import chart_figure
+from eab.labs.measurement import OfRun, Report
+from eab.labs.variants import caches
+from eab.labs.variants.caches import CACHES_LAB, PROCESSED, paths_chart, paths_sentence
+from eab.labs.variants.results import costs_table, variants_sentence
 from eab.record import run_file
 from eab.run import RunState, fold
 from eab.share.graphml import to_graphml
@@ -71,17 +73,19 @@ def show_everything(data: bytes) -> bool:
 
 def show_comparison(events: list[Event]) -> None:
     """Show the same file twice, as if the runs had different caches."""
-    compared = cache_variants(("tree", "deep-copy")).collect([*events, *events])
-    for figure in (caches.held_figure, caches.time_figure, caches.totals_figure):
-        for_print(figure(compared)).to_json()
-    of_caches = (caches.held_sentence, caches.time_sentence, caches.totals_sentence)
-    for sentence in (*of_caches, variants_sentence):
-        sentence(compared).encode("utf-8")
-    caches.paths_figure(compared.runs[0]).to_json()
-    caches.paths_sentence(compared.runs[0])
-    costs_table(compared), variant_steps_table(compared)
-    json.dumps(terminal.variants_json(compared))
-    terminal.variants_summary(compared)
+    report = Report()
+    for name in ("tree", "deep-copy"):
+        report.collect(OfRun(name, event) for event in events)
+    for lab in (CACHES_LAB, caches.BYTES, PROCESSED):
+        for_print(chart_figure(lab.chart(report))).to_json()
+        lab.answer(report).encode("utf-8")
+        lab.table(report)
+    variants_sentence(report).encode("utf-8")
+    for_print(chart_figure(paths_chart(report.runs["tree"]))).to_json()
+    paths_sentence(report.runs["tree"])
+    costs_table(report)
+    json.dumps(terminal.caches_json(report))
+    terminal.caches_summary(report)
 
 
 def test_the_unchanged_recording_is_shown() -> None:

@@ -30,7 +30,7 @@ def forks(events: Sequence[Event]) -> float:
 def recompute_over_tree(_: Sequence[Event]) -> float:
     with_cache, without = (
         sum(one.timing.tokens for one in run.steps if one.timing)
-        for run in map(dict(bundled_runs.caches().pairs).__getitem__, ("tree", "recompute"))
+        for run in map(bundled_runs.caches().runs.__getitem__, ("tree", "recompute"))
     )
     return without / with_cache
 
@@ -59,7 +59,7 @@ def waste_in_slabs(events: Sequence[Event]) -> float:
 
 
 def acceptance_rate(_: Sequence[Event]) -> float:
-    run = dict(bundled_runs.draft_lengths().pairs)["4 draft tokens"]
+    run = bundled_runs.draft_lengths().runs["4 draft tokens"]
     accepted = sum(one.accepted for one in run.speculations)
     return accepted / sum(one.verified for one in run.speculations)
 

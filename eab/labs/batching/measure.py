@@ -12,7 +12,7 @@ from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.events import Event, RunEnded, TokensAppended
 from eab.labs.batching.results import pass_rows
-from eab.labs.batching.workloads import WAYS, ServingRequest, Way, Workload
+from eab.labs.batching.workloads import WAYS, ServingRequest, Way, Workload, request_name
 from eab.labs.measurement import Counter, LabBegan, LabEvent, OfRun, Row
 from eab.models.base import LanguageModel
 
@@ -106,9 +106,9 @@ class _Serving:
     def _submit(self, number: int) -> Handle:
         asked = self._workload.requests[number]
         request = Request(asked.prompt, self._workload.config(asked))
-        return self._scheduler.submit(request, owner=f"request {number}")
+        return self._scheduler.submit(request, owner=request_name(number))
 
     def _keep(self, number: int, events: list[Event]) -> None:
-        self.kept += [OfRun(f"request {number + 1}", event) for event in events]
+        self.kept += [OfRun(request_name(number), event) for event in events]
         appended = [event.tokens for event in events if isinstance(event, TokensAppended)]
         self.tokens[number] += [new.token for tokens in appended for new in tokens]

@@ -131,8 +131,6 @@ _MEASURES: Final[
 
 def batching_table(report: Report) -> TextTable:
     """One row per measure, with a cell per way."""
-    if not schedules(report):
-        return ()
     return measures_table(
         [
             Measure(title, timings(report, measure), written, is_time)

@@ -30,6 +30,11 @@ class ServingRequest(NamedTuple):
     new_tokens: int
 
 
+def request_name(number: int) -> str:
+    """The name of the run of a request; the first has number 0."""
+    return f"request {number + 1}"
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """Requests that arrive at the same time, and how they are served."""

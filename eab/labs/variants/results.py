@@ -1,86 +1,34 @@
-"""Runs of a prompt that differ in KV cache or draft length, and repeats that time them."""
+"""Runs of a prompt that differ in KV cache or draft length, and repeats that time them.
+
+The first run of each variant is kept whole; whether all give the same tokens follows from these.
+The columns of the tables, for the repeats after it:
+
+- `repeats`, a row for each repeat: `variant`, `repeat` (from 1), `seconds` of the whole run, of the
+  `first` step, which prefills the prompt, of the median decode `step`, of all decode steps
+  (`decode`), and of these, those of the model's passes (`forward`) and of the drafter
+  (`drafting`); and over the decode steps the numbers of forward `passes`, of `tokens` through the
+  model, and of draft tokens (`drafted`), which vary if the draft length is adaptive
+- `steps`, a row for each decode step of a repeat: `variant`, `repeat`, `step` and its `seconds`;
+  without steps that an earlier pass served
+"""
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias, get_args
 
+import pandas as pd
+
+from eab import token_text
+from eab.analysis.kv_allocation import separate_bytes
 from eab.config import CacheName, DrafterName
-from eab.events import Event, ModelCard, Progressed, RunEnded, RunStarted
-from eab.formatting import counted
-from eab.record.report import Began, Report, ReportFormat
-from eab.run import RunFold, RunState
-from eab.timing import MIN_REPEATS, Timing
+from eab.events import ModelCard
+from eab.figures.timings import ratio_words, repeats_words
+from eab.formatting import counted, human_bytes, listed
+from eab.labs.measurement import Report, Row, Values
+from eab.run import RunState
+from eab.timing import MIN_REPEATS, NO_DIFFERENCE, Timing, are_too_few, differs
 from eab.weight_formats import AS_LOADED
-
-_DIGITS: Final = 7  # decimal places of seconds, i.e. 0.1 microseconds
-
-
-@dataclass(frozen=True, slots=True)
-class RunTimed:
-    """The times of one run, and counts over its decode steps (all steps after the first)."""
-
-    variant: str
-    step_seconds: tuple[float | None, ...]  # None if an earlier pass served the step
-    forward_seconds: float  # time of the forward passes of the decode steps
-    draft_seconds: float  # time of the drafter in the decode steps
-    forward_passes: int
-    tokens: int  # tokens through the model in the decode steps
-    draft_tokens: int
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of the whole run."""
-        return sum(seconds for seconds in self.step_seconds if seconds is not None)
-
-    @property
-    def first_step(self) -> float:
-        """Seconds of the step that prefills the prompt."""
-        return next(iter(self.step_seconds), None) or 0.0
-
-    @property
-    def decode_seconds(self) -> float:
-        """Seconds of all steps after the first."""
-        return sum(self._decode_steps)
-
-    @property
-    def step_median(self) -> float:
-        """Median seconds of the decode steps; of all steps if there is only one."""
-        return statistics.median(self._decode_steps or [self.seconds])
-
-    @property
-    def _decode_steps(self) -> list[float]:
-        return [seconds for seconds in self.step_seconds[1:] if seconds is not None]
-
-
-def run_timed(variant: str, run: RunState) -> RunTimed:
-    """The times of a run."""
-    timings = [step.timing for step in run.steps]
-    decoding = [timing for timing in timings[1:] if timing is not None]
-    return RunTimed(
-        variant,
-        tuple(None if timing is None else round(timing.seconds, _DIGITS) for timing in timings),
-        round(sum(timing.forward_seconds for timing in decoding), _DIGITS),
-        round(sum(timing.draft_seconds for timing in decoding), _DIGITS),
-        sum(step.forward_passes for step in run.steps[1:]),
-        sum(timing.tokens for timing in decoding),
-        sum(len(drafted.draft_tokens) for drafted in run.speculations),
-    )
-
-
-_InFile: TypeAlias = Began | RunTimed | Progressed | RunEnded
-
-
-class VariantTimes(Report[Began, RunTimed]):
-    """The repeats of a comparison; a recording has its runs in run files next to this file."""
-
-    beginning = Began
-    point = "repeat"
-
-
-_FORMAT: Final = ReportFormat(VariantTimes, "eab-variant-times", 1, _InFile)
-dumps, load = _FORMAT.dumps, _FORMAT.load
-
 
 CACHES: Final[tuple[CacheName, ...]] = get_args(CacheName)
 # The caches for a model that keeps states, or all of its memory, itself (see `make_cache`)
@@ -89,11 +37,92 @@ OWN_CACHES: Final[tuple[CacheName, ...]] = ("tree", "recompute")
 PROMPT_REUSED: Final = "prompt reused"
 DRAFT_LENGTHS: Final = (1, 2, 4, 8)
 REPEATS: Final = MIN_REPEATS  # repeats of each run after the first
+UNITS: Final = dict.fromkeys(("seconds", "first", "step", "decode", "forward", "drafting"), "s")
 Settings: TypeAlias = Mapping[str, Any]
-VariantEvent: TypeAlias = Began | Event | RunTimed | Progressed
+Variants: TypeAlias = Mapping[str, Settings]
 ROUNDING: Final = {"float64": 1e-6, "float32": 1e-3}  # nats of entropy
 # nats of entropy, for bfloat16, float16, and weights in fewer bits, whose input is also rounded
 COARSE_ROUNDING: Final = 0.2
+
+
+def cache_variants(caches: Sequence[CacheName] = CACHES) -> Variants:
+    """The same run with each cache, and the tree with a reused prompt."""
+    return {name: {"cache": name} for name in caches} | {PROMPT_REUSED: {"cache": "tree"}}
+
+
+def draft_length_variants(drafter: DrafterName) -> Variants:
+    """A plain run, and the same run with a drafter at several lengths."""
+    lengths = {counted(length, "draft token"): length for length in DRAFT_LENGTHS}
+    return {"plain": {"drafter": "none"}} | {
+        name: {"drafter": drafter, "draft_length": length}
+        for name, length in (lengths | {"adaptive": 0}).items()
+    }
+
+
+def possible(variants: Variants, card: ModelCard) -> Variants:
+    """The variants that the model supports."""
+    if not card.own_memory:
+        return variants
+    return {
+        name: settings
+        for name, settings in variants.items()
+        if settings.get("cache", "tree") in OWN_CACHES and name != PROMPT_REUSED
+    }
+
+
+def repeat_rows(variant: str, repeat: int, run: RunState) -> Iterator[Row]:
+    """The rows about one repeat; its `repeats` row comes first."""
+    timings = [(step.step, step.timing) for step in run.steps if step.timing is not None]
+    seconds = [timing.seconds for _, timing in timings]
+    decoding = [(step, timing) for step, timing in timings if step]
+    steps = [timing.seconds for _, timing in decoding]
+    values: Values = {"variant": variant, "repeat": repeat}
+    times = {
+        "seconds": sum(seconds),
+        "first": next(iter(seconds), 0.0),
+        "step": statistics.median(steps or [sum(seconds)]),
+        "decode": sum(steps),
+        "forward": sum(timing.forward_seconds for _, timing in decoding),
+        "drafting": sum(timing.draft_seconds for _, timing in decoding),
+    }
+    counts = {
+        "passes": sum(step.forward_passes for step in run.steps[1:]),
+        "tokens": sum(timing.tokens for _, timing in decoding),
+        "drafted": sum(len(drafted.draft_tokens) for drafted in run.speculations),
+    }
+    yield Row("repeats", values | times | counts)
+    for step, timing in decoding:
+        yield Row("steps", values | {"step": step, "seconds": timing.seconds})
+
+
+def repeats_of(report: Report, variant: str) -> list[Values]:
+    """The rows of a variant's repeats, or of its first run if there are no repeats yet."""
+    rows = report.rows("repeats", variant=variant)
+    return rows or [next(repeat_rows(variant, 0, report.runs[variant])).values]
+
+
+def variant_times(report: Report, variant: str, column: str) -> Timing:
+    """One time of a variant in each repeat, or in its first run."""
+    return Timing(tuple(row[column] for row in repeats_of(report, variant)))
+
+
+def left_out(report: Report) -> list[str]:
+    """The variants that the model does not support."""
+    given = report.began.given if report.began is not None else ()
+    return [row["variant"] for row in given if row["left_out"]]
+
+
+def has_all_runs(report: Report) -> bool:
+    """Whether every variant has a run that has ended; repeats may follow."""
+    given = report.began.given if report.began is not None else ()
+    ended = [name for name, run in report.runs.items() if run.ended is not None]
+    return bool(given) and len(ended) == len(given) - len(left_out(report))
+
+
+def repeats_made(report: Report) -> int:
+    """How often all variants that finished have been repeated."""
+    finished = [name for name, run in report.runs.items() if _is_finished(run)]
+    return min((len(report.rows("repeats", variant=name)) for name in finished), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,162 +144,23 @@ class RunCost:
     ended: str  # how the run ended; empty during the run
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """Whether a variant's run has the same tokens as the first run.
-
-    Caches and draft tokens change the order of additions, and so the rounding of the logits.
-    Occasionally, a draw near a boundary therefore takes another token.
-    """
-
-    variant: str
-    first_difference: int | None  # step at which the trees diverge; None if they are equal
-    entropy_gap: float  # the largest entropy difference (nats) up to this step
-    explained: bool  # whether rounding with this dtype and weight format explains the gap
+def costs_of(report: Report) -> list[RunCost]:
+    """The costs of each variant so far."""
+    return report.computed(_costs)
 
 
-class VariantRuns(VariantTimes):
-    """The runs of `variants` so far, and their repeats; `kind` ("cache") names what varies."""
-
-    def __init__(self, variants: Mapping[str, Settings], kind: str) -> None:
-        super().__init__()
-        self.variants, self.kind = dict(variants), kind
-        self.left_out: tuple[str, ...] = ()  # variants that the model does not support
-        self._folds: list[RunFold] = []
-
-    def apply(self, event: VariantEvent) -> None:
-        """Fold one more event: first of the runs of all variants, then of their repeats."""
-        if isinstance(event, Progressed):  # of the repeats, each about as long as the first runs
-            super().apply(replace(event, share=(1 + event.share * REPEATS) / (1 + REPEATS)))
-        elif isinstance(event, Began | RunTimed) or self.has_all_runs:
-            super().apply(event)
-        else:
-            self._apply_to_run(event)
-
-    def _apply_to_run(self, event: Event) -> None:
-        if not self._folds or self._folds[-1].ended is not None:
-            self._folds.append(RunFold())
-        fold = self._folds[-1]
-        fold.apply(event)
-        if isinstance(event, RunStarted) and self.begun == 1:
-            asked, self.variants = self.variants, dict(possible(self.variants, event.model))
-            self.left_out = tuple(name for name in asked if name not in self.variants)
-        self.ended = fold.ended if fold.ended is not None and fold.ended.stopped else None
-        share = (self.begun - 1 + fold.progress.share) / len(self.variants)
-        first = f"{self.begun} of {counted(len(self.variants), 'run')}, then {REPEATS} repeats"
-        words = f"{self.current} ({first}): {fold.progress.words.lower()}"
-        self.progress = Progressed(share / (1 + REPEATS), words)
-
-    @property
-    def made(self) -> str:
-        """The number of runs and repeats, as text."""
-        repeats = f", {counted(self.repeats, 'repeat')}" if self.has_all_runs else ""
-        return f"{len(self.pairs)} of {counted(len(self.variants), 'run')}{repeats}"
-
-    @property
-    def begun(self) -> int:
-        """The number of variants whose run has started."""
-        return len(self._folds)
-
-    @property
-    def current_step(self) -> int:
-        """The number of steps of the current run so far."""
-        run = self._folds[-1].run if self._folds else None
-        return len(run.steps) if run is not None else 0
-
-    @property
-    def has_all_runs(self) -> bool:
-        """Whether every run has ended without being stopped; repeats may follow."""
-        ended = self._folds[-1].ended if self._folds else None
-        return self.begun == len(self.variants) and ended is not None and not ended.stopped
-
-    @property
-    def repeats(self) -> int:
-        """How often all finished variants have been repeated."""
-        finished = [name for name, run in self.pairs if _is_finished(run)]
-        return min((len(self._timed(name)) for name in finished), default=0)
-
-    @property
-    def current(self) -> str:
-        """The variant whose run started last; before the first start, the first variant."""
-        return [*self.variants][max(0, self.begun - 1)]
-
-    @property
-    def agreed(self) -> bool:
-        """Whether all runs so far finished and differ from the first by rounding at most."""
-        finished = all(run.ended and run.ended.reason == "finished" for run in self._folds)
-        return finished and all(agreement.explained for agreement in self.agreements())
-
-    @property
-    def pairs(self) -> list[tuple[str, RunState]]:
-        """The runs that have started, with their variants."""
-        folds = zip(self.variants, self._folds, strict=False)
-        return [(name, state.run) for name, state in folds if state.run is not None]
-
-    @property
-    def runs(self) -> list[RunState]:
-        """The runs that have started, in the order of the variants."""
-        return [run for _, run in self.pairs]
-
-    def costs(self) -> list[RunCost]:
-        """The costs of each variant so far."""
-        return [run_cost(name, run, self.times(name)) for name, run in self.pairs]
-
-    def times(self, variant: str) -> Sequence[RunTimed]:
-        """The times of a variant's repeats, or of its first run if there are no repeats yet."""
-        return self._timed(variant) or [run_timed(variant, dict(self.pairs)[variant])]
-
-    def _timed(self, variant: str) -> list[RunTimed]:
-        return [timed for timed in self.points if timed.variant == variant]
-
-    def timing(self, variant: str, seconds: Callable[[RunTimed], float]) -> Timing:
-        """One time of a variant, in each repeat."""
-        return Timing(tuple(map(seconds, self.times(variant))))
-
-    def agreements(self) -> list[Agreement]:
-        """Each further finished run compared with the first."""
-        finished = [(name, run) for name, run in self.pairs if _is_finished(run)]
-        return [_agreement(name, run, finished[0][1]) for name, run in finished[1:]]
+def _costs(report: Report) -> list[RunCost]:
+    return [_run_cost(report, name, run) for name, run in report.runs.items()]
 
 
-def possible(variants: Mapping[str, Settings], card: ModelCard) -> Mapping[str, Settings]:
-    """The variants that the model supports."""
-    if not card.own_memory:
-        return variants
-    return {
-        name: settings
-        for name, settings in variants.items()
-        if settings.get("cache", "tree") in OWN_CACHES and name != PROMPT_REUSED
-    }
-
-
-def cache_variants(caches: Sequence[CacheName] = CACHES) -> VariantRuns:
-    """An empty comparison: the same run with each cache, and the tree with a reused prompt."""
-    variants: dict[str, Settings] = {name: {"cache": name} for name in caches}
-    return VariantRuns(variants | {PROMPT_REUSED: {"cache": "tree"}}, "cache")
-
-
-def draft_length_variants(drafter: DrafterName) -> VariantRuns:
-    """An empty comparison: a plain run, and the same run with a drafter at several lengths."""
-    variants: dict[str, Settings] = {"plain": {"drafter": "none"}}
-    variants |= {
-        counted(length, "draft token"): {"drafter": drafter, "draft_length": length}
-        for length in DRAFT_LENGTHS
-    }
-    return VariantRuns(
-        variants | {"adaptive": {"drafter": drafter, "draft_length": 0}}, "draft length"
-    )
-
-
-def run_cost(variant: str, run: RunState, repeats: Sequence[RunTimed] = ()) -> RunCost:
-    """The costs of the run so far; without repeats, from the run's own times."""
-    times = repeats or [run_timed(variant, run)]
+def _run_cost(report: Report, variant: str, run: RunState) -> RunCost:
     kv = [step.kv for step in run.steps if step.kv is not None]
+    ended = run.ended or report.ended
     return RunCost(
         variant=variant,
-        seconds=Timing(tuple(timed.seconds for timed in times)),
-        first_step_seconds=Timing(tuple(timed.first_step for timed in times)),
-        step_seconds=Timing(tuple(timed.step_median for timed in times)),
+        seconds=variant_times(report, variant, "seconds"),
+        first_step_seconds=variant_times(report, variant, "first"),
+        step_seconds=variant_times(report, variant, "step"),
         tokens_through_model=run.tokens_through_model,
         tokens_reused=run.tokens_reused,
         reused_bytes=(kv[-1].rows_reused if kv else 0) * run.started.model.row_bytes,
@@ -279,7 +169,7 @@ def run_cost(variant: str, run: RunState, repeats: Sequence[RunTimed] = ()) -> R
         held_last_bytes=kv[-1].bytes_held if kv else 0,
         copied_bytes=kv[-1].bytes_copied if kv else 0,
         allocations=kv[-1].allocations if kv else 0,
-        ended=run.ended.reason if run.ended is not None else "",
+        ended=ended.reason if ended is not None else "",
     )
 
 
@@ -294,6 +184,109 @@ def cost_values(cost: RunCost) -> dict[str, Any]:
         else:
             values[field.name] = value
     return values | {"repeats": len(cost.seconds.seconds)}
+
+
+def costs_table(report: Report) -> pd.DataFrame:
+    """One row per variant: measured seconds (median and quartiles), tokens, bytes, allocations."""
+    return pd.DataFrame([cost_values(cost) for cost in costs_of(report)])
+
+
+def step_words(costs: Sequence[RunCost]) -> str:
+    """The time per step of the other variants compared with the first, and how it was measured."""
+    first, *others = costs
+    timings = [cost.step_seconds for cost in costs]
+    if any(are_too_few(first.step_seconds, other.step_seconds) for other in others):
+        return repeats_words(timings)
+    longer = [
+        f"{cost.variant} {ratio_words(cost.step_seconds, first.step_seconds)}"
+        for cost in others
+        if differs(cost.step_seconds, first.step_seconds)
+    ]
+    alike = [cost.variant for cost in others if not differs(cost.step_seconds, first.step_seconds)]
+    words = [f"{listed(longer)} as long as {first.variant}"] if longer else []
+    words += [f"{NO_DIFFERENCE} for {listed(alike)}"] if alike else []
+    return f"{'; '.join(words)} ({repeats_words(timings)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Whether a variant's run has the same tokens as the first run.
+
+    Caches and draft tokens change the order of additions, and so the rounding of the logits.
+    Occasionally, a draw near a boundary therefore takes another token.
+    """
+
+    variant: str
+    first_difference: int | None  # step at which the trees diverge; None if they are equal
+    entropy_gap: float  # the largest entropy difference (nats) up to this step
+    explained: bool  # whether rounding with this dtype and weight format explains the gap
+
+
+def agreements(report: Report) -> list[Agreement]:
+    """Each further finished run compared with the first."""
+    return report.computed(_agreements)
+
+
+def _agreements(report: Report) -> list[Agreement]:
+    finished = [(name, run) for name, run in report.runs.items() if _is_finished(run)]
+    return [_agreement(name, run, finished[0][1]) for name, run in finished[1:]]
+
+
+def agree(report: Report) -> bool:
+    """Whether all runs so far finished and differ from the first by rounding at most."""
+    finished = all(_is_finished(run) for run in report.runs.values())
+    return finished and all(agreement.explained for agreement in agreements(report))
+
+
+def variants_sentence(report: Report) -> str:
+    """Whether all variants give the same tokens, and which failed or were left out."""
+    unlike = [
+        agreement
+        for agreement in agreements(report)
+        if agreement.first_difference is not None or not agreement.explained
+    ]
+    words = [_difference_words(agreement) for agreement in unlike]
+    if agreements(report) and not unlike:
+        count = len(agreements(report)) + 1
+        words.append(f"{'Both' if count == 2 else f'All {count}'} runs have the same tokens.")
+    words += [
+        f"{name} failed: {token_text.visible(run.ended.message)}."
+        for name, run in report.runs.items()
+        if run.ended is not None and run.ended.reason == "failed"
+    ]
+    if (lacking := left_out(report)) and report.runs:
+        verb = "is" if len(lacking) == 1 else "are"
+        model = next(iter(report.runs.values())).started.model
+        meaning = "" if model.shares_rows else " For this model, the cache “tree” is that memory."
+        words.append(
+            f"{listed(lacking)} {verb} left out, because this model keeps more than KV "
+            f"rows. {model.own_memory}{meaning}"
+        )
+    words.append(_windows_words(report.runs.get("tree")))
+    return " ".join(filter(None, words)) or "Nothing to compare yet."
+
+
+def _windows_words(tree: RunState | None) -> str:
+    """Bytes in caches that drop rows behind a window, unlike the caches that are compared."""
+    kv = None if tree is None else tree.peak_kv
+    if tree is None or kv is None or not tree.started.model.window_rows:
+        return ""
+    alone = human_bytes(separate_bytes(tree.started, kv))
+    words = f"Separate caches that drop the rows behind a window would hold {alone} (computed)."
+    return f"{tree.started.model.attention} {words}".lstrip()
+
+
+def _difference_words(agreement: Agreement) -> str:
+    if agreement.explained:
+        return (
+            f"{agreement.variant} takes another token at step {agreement.first_difference} "
+            "because of rounding: before it, the entropies agree to "
+            f"{agreement.entropy_gap:.1g} nats."
+        )
+    return (
+        f"{agreement.variant} gives other results: its entropies differ by up to "
+        f"{agreement.entropy_gap:.2g} nats, more than rounding can explain."
+    )
 
 
 def _is_finished(run: RunState) -> bool:

@@ -21,9 +21,9 @@ from eab.labs.quantization import held_out, measure
 from eab.labs.quantization import matrix_pictures as matrices
 from eab.labs.quantization.results import FORMATS
 from eab.labs.quantization.rounding import ROW, RoundingGrid
-from eab.labs.variants import cache_pictures as caches
-from eab.labs.variants import draft_speed_pictures as draft_speed
-from eab.labs.variants.results import CACHES, PROMPT_REUSED, REPEATS
+from eab.labs.variants.caches import BYTES, CACHES_LAB
+from eab.labs.variants.drafts import ONE_PATH_ONLY, paying_sentence
+from eab.labs.variants.results import CACHES, PROMPT_REUSED, REPEATS, repeats_made
 from eab.lessons import bundled_runs
 from eab.timing import TOO_FEW
 from eab.weight_formats import AS_LOADED
@@ -43,16 +43,16 @@ CAT = "The cat sat on the"
 FIRST = {
     "batching": (BATCHING.answer(bundled_runs.batching()), 3, 2, [*WAYS]),
     "bmc": (LABS["growth"].answer(bundled_runs.bmc("growth")), 4, 3, ["measured"]),
-    "memory": (caches.held_sentence(bundled_runs.caches()), 7, 5, [*CACHES, PROMPT_REUSED]),
+    "memory": (BYTES.answer(bundled_runs.caches()), 6, 4, [*CACHES, PROMPT_REUSED]),
     "quantization": (
         FORMATS.answer(bundled_runs.formats()),
         *(6, 4),
         [*FORMATS.table(bundled_runs.formats())[0][1:]],
     ),
     "speculative": (
-        draft_speed.paying_sentence(*map(bundled_runs.prompt_lookup, ("edit", "story"))),
-        *(9, 3),
-        [*bundled_runs.draft_lengths().variants],
+        paying_sentence(*map(bundled_runs.prompt_lookup, ("edit", "story"))),
+        *(8, 2),
+        [*bundled_runs.draft_lengths().runs],
     ),
 }
 
@@ -194,7 +194,7 @@ def tab_of_memory() -> Tab:
 
 
 def test_the_block_size_changes_the_memory_that_blocks_reserve(tab_of_memory: Tab) -> None:
-    tree = bundled_runs.caches().runs[:1]
+    tree = [bundled_runs.caches().runs["tree"]]
     for size in (128, 8):
         tab_of_memory.put(block_size=size)
         assert tab_of_memory.words[-1] == allocation_sentence(kv_allocation(tree, size))
@@ -204,7 +204,7 @@ def test_the_block_size_changes_the_memory_that_blocks_reserve(tab_of_memory: Ta
 def test_the_runs_are_shown_before_their_repeats_and_stop_keeps_both(tab_of_memory: Tab) -> None:
     page = tab_of_memory.start("Once upon a time", 16)
     live = worker().remembered[-1]
-    while not live.state.repeats:
+    while not repeats_made(live.state):
         assert live.active, live.message
         live.mark_watched()  # an unwatched run would be stopped after a while
         time.sleep(0.02)
@@ -213,8 +213,8 @@ def test_the_runs_are_shown_before_their_repeats_and_stop_keeps_both(tab_of_memo
     assert TOO_FEW in page.words[0]
     page.press("stop_button").run_to_its_end()
     assert live.state.ended.reason == "stopped"
-    assert 1 <= live.state.repeats < REPEATS
-    assert page.words[0] == caches.answer_sentence(live.state)
+    assert 1 <= repeats_made(live.state) < REPEATS
+    assert page.words[0] == CACHES_LAB.answer(live.state)
     assert MEASURED in page.captions
     assert [*page.table[0].value.columns] == [*CACHES, PROMPT_REUSED]
     assert "Changed since" not in page.captions
@@ -283,9 +283,9 @@ def test_all_draft_lengths_are_measured_here(drafter: str, paths: str) -> None:
     page.generate(prompt="Anna has a red ball. Ben has a red ball. Anna has", set_max_new_tokens=8)
     assert not page.error
     assert any(words.startswith("All 6 runs have the same tokens.") for words in page.words)
-    assert "medians of 7 repeats" in page.said
     assert f"Drafter: {drafter}." in page.captions
     assert len(page.table[0].value.columns) == 6
     forked = paths == "Whole tree"
-    assert (draft_speed.ONE_PATH_ONLY in page.words) == forked
+    assert (ONE_PATH_ONLY in page.words) == forked
+    assert ("medians of 7 repeats" in page.said) == (not forked)
     assert ("steps per pass (formula)" in page.table[0].value.index) == (not forked)

@@ -14,11 +14,10 @@ from eab.config import BranchingConfig
 from eab.engine.job import Job, run_job
 from eab.errors import LimitError
 from eab.labs.batching.workloads import ServingRequest, Workload
-from eab.labs.jobs import formats_job, serving_job
+from eab.labs.jobs import comparison_job, formats_job, serving_job
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.job import sweep_job
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
-from eab.labs.variants.job import comparison_job
 from eab.labs.variants.results import cache_variants
 
 RULES = Rules(max_prompt_tokens=5, max_paths=8, kv_limit_mib=3)
@@ -42,7 +41,7 @@ def prompts(*texts: str) -> list[TuningPrompt]:
     "job",
     [
         run_job(LONG, SMALL, "any"),
-        comparison_job(LONG, SMALL, "any", cache_variants()),
+        comparison_job(LONG, SMALL, "any", "caches", cache_variants()),
         serving_job(Workload((ServingRequest(SHORT, 2), ServingRequest(LONG, 2))), "any"),
         sweep_job("sweep", Grid({"max_paths": [2, 4]}, SMALL), prompts(SHORT, LONG), "any"),
         formats_job(LONG, "any"),

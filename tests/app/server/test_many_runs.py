@@ -18,7 +18,7 @@ from eab.config import BranchingConfig
 from eab.engine.generation import Generation
 from eab.engine.job import run_job
 from eab.events import Probed
-from eab.labs.variants.job import comparison_job
+from eab.labs.jobs import comparison_job
 from eab.labs.variants.results import cache_variants
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import RunFold, fold
@@ -46,7 +46,7 @@ def test_only_the_kept_runs_stay_in_memory(
         compared = number % 20 == 0
         asked, owner = ("Once upon a time", CONFIG, "embedded"), str(number % 7)
         run = (
-            worker.start(comparison_job(*asked, cache_variants()), owner)
+            worker.start(comparison_job(*asked, "caches", cache_variants()), owner)
             if compared
             else worker.start(run_job(*asked), owner)
         )

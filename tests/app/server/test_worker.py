@@ -21,8 +21,9 @@ from eab.engine.job import run_job
 from eab.engine.probe import PROBED
 from eab.events import RunEnded
 from eab.figures.captions import cost_sentence
-from eab.labs.variants.job import comparison_job
-from eab.labs.variants.results import VariantRuns, cache_variants
+from eab.labs.jobs import comparison_job
+from eab.labs.measurement import Report
+from eab.labs.variants.results import agree, cache_variants
 from eab.lessons import bundled_runs
 from eab.models.loading import load_model
 from eab.run import RunFold, fold
@@ -310,15 +311,15 @@ def test_a_comparison_takes_turns_with_a_run_and_its_passes_are_not_shown(
     narrow: Worker,
 ) -> None:
     both = cache_variants(("tree", "deep-copy"))
-    compared = narrow.start(comparison_job("Once upon a time", CONFIG, "embedded", both))
+    compared = narrow.start(comparison_job("Once upon a time", CONFIG, "embedded", "caches", both))
     wait_until(lambda: narrow.serving_now().taking_turns == 1)
     assert narrow.serving_now().passes == ()
     run = start(narrow, "The cat sat on")
-    for one, kind, other in ((run, RunFold, VariantRuns), (compared, VariantRuns, RunFold)):
+    for one, kind, other in ((run, RunFold, Report), (compared, Report, RunFold)):
         assert narrow.find(one.id, kind) is one
         assert narrow.find(one.id, other) is None
     wait_until(lambda: finished(compared) and finished(run))
     assert compared.status == run.status == "ended"
-    caches = [one.started.config.cache for one in compared.state.runs]
+    caches = [one.started.config.cache for one in compared.state.runs.values()]
     assert caches == ["tree", "deep-copy", "tree"]
-    assert compared.state.agreed
+    assert agree(compared.state)

@@ -11,7 +11,9 @@ def all_caches() -> None:
     from app.widgets.kv_allocation import kv_allocation_section
     from eab.lessons import bundled_runs
 
-    kv_allocation_section(bundled_runs.caches().runs[:4], "all")  # the fifth run uses a tree, too
+    kv_allocation_section(
+        [*bundled_runs.caches().runs.values()][:4], "all"
+    )  # the fifth run uses a tree, too
 
 
 def own_memory() -> None:
@@ -21,7 +23,7 @@ def own_memory() -> None:
     from eab.lessons import bundled_runs
     from eab.run import fold
 
-    first, *others = bundled_runs.caches().runs[0].events
+    first, *others = bundled_runs.caches().runs["tree"].events
     card = replace(first.model, own_memory="Nothing is shared.", shares_rows=False)
     kv_allocation_section([fold([replace(first, model=card), *others])], "own")
 
@@ -35,7 +37,7 @@ def test_a_model_that_shares_no_rows_is_left_out() -> None:
 def test_runs_of_other_caches_are_left_out() -> None:
     page = AppTest.from_function(all_caches).run()
     assert not page.exception
-    found = kv_allocation(bundled_runs.caches().runs[:1])
+    found = kv_allocation([bundled_runs.caches().runs["tree"]])
     assert [text.value for text in page.text] == [allocation_sentence(found)]
     assert [note.value for note in page.caption] == ["Left out: 3 runs without rows in a tree."]
     assert page.table[0].value.equals(allocation_table(found))

@@ -132,7 +132,7 @@ def held(run: RunState) -> list[tuple[int, int]]:
 
 def test_runs_of_other_caches_are_not_counted() -> None:
     assert demand_of(fold(invented_run(1, 1, 1)[:1])) is None
-    deep = next(run for cache, run in bundled_runs.caches().pairs if cache == "deep-copy")
+    deep = bundled_runs.caches().runs["deep-copy"]
     assert demand_of(deep) is None
 
 

@@ -1,0 +1,218 @@
+"""What a KV cache saves: the same run with each cache. All measured."""
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Final
+
+from eab.figures.timings import MILLI, in_ms, ms, ratio_words, repeats_words
+from eab.formatting import counted, human_bytes, listed, times, with_ratio
+from eab.labs.measurement import Chart, Lab, Measure, Report, TextTable, measures_table
+from eab.labs.variants.results import (
+    PROMPT_REUSED,
+    UNITS,
+    RunCost,
+    costs_of,
+    step_words,
+)
+from eab.run import RunState
+from eab.timing import NO_DIFFERENCE, NOTHING_YET, Timing, are_too_few, differs
+
+_TIMES: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
+    ("seconds", "seconds", "{:.2f}".format),
+    ("ms to the first token", "first_step_seconds", ms),
+    ("ms per step", "step_seconds", ms),
+)
+_COUNTS: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
+    ("tokens through the model", "tokens_through_model", "{:,.0f}".format),
+    ("prompt tokens reused", "tokens_reused", "{:,.0f}".format),
+    ("peak bytes", "peak_bytes", human_bytes),
+    ("most bytes held", "most_held_bytes", human_bytes),
+    ("bytes held at the end", "held_last_bytes", human_bytes),
+    ("of these in the prefix cache", "reused_bytes", human_bytes),
+    ("bytes copied", "copied_bytes", human_bytes),
+    ("allocations", "allocations", "{:,.0f}".format),
+)
+_NOTE: Final = (
+    "All measured. Times are medians over alternating repeats, with quartiles in brackets. Two "
+    "times differ if their medians are further apart than the wider of their two interquartile "
+    "ranges. The peak includes temporary tensors; bytes held are those between steps. Brackets "
+    "after bytes and counts give multiples of the first column."
+)
+_MIB: Final = 2**20
+
+
+def caches_answer(report: Report) -> str:
+    """How much time a cache saves, and how much memory sharing saves."""
+    costs = {cost.variant: cost for cost in costs_of(report)}
+    if not {"tree", "recompute", "deep-copy"} <= costs.keys():
+        return time_sentence(report)
+    tree, none, copies = costs["tree"], costs["recompute"], costs["deep-copy"]
+    if are_too_few(none.step_seconds, tree.step_seconds):
+        time = f"A step with the tree takes {in_ms(tree.step_seconds)}."
+    elif differs(none.step_seconds, tree.step_seconds):
+        longer = ratio_words(none.step_seconds, tree.step_seconds)
+        time = f"Without a KV cache, a step takes {longer} as long as with the tree."
+    else:
+        time = f"Without a KV cache, a step takes as long as with the tree ({NO_DIFFERENCE})."
+    held, alone = tree.most_held_bytes, copies.most_held_bytes
+    repeats = repeats_words([tree.step_seconds, none.step_seconds])
+    return (
+        f"{time} The tree shares rows between paths and holds at most {human_bytes(held)}; a cache "
+        f"for each path holds {with_ratio(alone, held, human_bytes)} ({repeats})."
+    )
+
+
+def time_sentence(report: Report) -> str:
+    """The time of a step with each cache."""
+    costs = costs_of(report)
+    if not costs:
+        return NOTHING_YET
+    first = costs[0]
+    beside = f"; {step_words(costs)}" if len(costs) > 1 else ""
+    return f"A step with {first.variant} takes {in_ms(first.step_seconds)}{beside}."
+
+
+def time_chart(report: Report) -> Chart:
+    """Milliseconds per decode step: one line per cache, with a band between the quartiles."""
+    lines = {
+        name: report.timings("steps", "step", "seconds", variant=name)
+        or {
+            step.step: Timing((step.timing.seconds,))
+            for step in run.steps
+            if step.step and step.timing is not None
+        }
+        for name, run in report.runs.items()
+    }
+    return Chart("step", "milliseconds per step, measured", lines, {}, MILLI, "y", bands=True)
+
+
+def caches_table(report: Report) -> TextTable:
+    """A row per measure, with a cell per cache; how each run ended, unless all finished."""
+    costs = costs_of(report)
+    rows = [*measures_table([_measure(costs, *each) for each in (*_TIMES, *_COUNTS)])]
+    if not all(cost.ended == "finished" for cost in costs):
+        rows.append(("ended", *(cost.ended or "unfinished" for cost in costs)))
+    return rows
+
+
+def _measure(
+    costs: list[RunCost], title: str, name: str, written: Callable[[float], str]
+) -> Measure:
+    values = {cost.variant: getattr(cost, name) for cost in costs}
+    is_time = name.endswith("seconds")
+    single = {key: value if is_time else Timing((value,)) for key, value in values.items()}
+    return Measure(title, single, written, is_time)
+
+
+CACHES_LAB: Final = Lab("caches", UNITS, caches_answer, caches_table, _NOTE, time_chart)
+
+
+def bytes_answer(report: Report) -> str:
+    """How much each cache copies."""
+    costs = costs_of(report)
+    if not costs:
+        return NOTHING_YET
+    first, *others = costs
+    words = [
+        f"{cost.variant} {with_ratio(cost.copied_bytes, first.copied_bytes, human_bytes)}"
+        if cost.copied_bytes
+        else f"{cost.variant} nothing"
+        for cost in others
+    ]
+    beside = f", {listed(words)}" if words else ""
+    copied = human_bytes(first.copied_bytes)
+    return f"In the whole run, {first.variant} copies {copied}{beside} (measured)."
+
+
+def bytes_chart(report: Report) -> Chart:
+    """Peak, most held between steps and all bytes copied, by cache."""
+    names = {
+        "peak": "peak_bytes",
+        "most held between steps": "most_held_bytes",
+        "copied in all": "copied_bytes",
+    }
+    points = {
+        title: {cost.variant: Timing((getattr(cost, name) / _MIB,)) for cost in costs_of(report)}
+        for title, name in names.items()
+    }
+    return Chart("KV cache", "MiB, measured, without 0", {}, points, log="y")
+
+
+BYTES: Final = Lab("bytes", UNITS, bytes_answer, chart=bytes_chart)
+
+
+def reuse_sentence(report: Report) -> str:
+    """What is saved if the prefix cache has the prompt; empty if it does not."""
+    costs = {cost.variant: cost for cost in costs_of(report)}
+    tree, reused = costs.get("tree"), costs.get(PROMPT_REUSED)
+    if tree is None or reused is None or not reused.tokens_reused:
+        return ""
+    first, again = tree.first_step_seconds, reused.first_step_seconds
+    saved = (
+        f"With the prompt in the prefix cache, {counted(reused.tokens_reused, 'token')} of it "
+        f"{'is' if reused.tokens_reused == 1 else 'are'} not computed again"
+    )
+    if are_too_few(again, first):
+        return f"{saved}."
+    if not differs(again, first):
+        return f"{saved}; the first token takes as long ({NO_DIFFERENCE})."
+    return f"{saved}: the first token takes {in_ms(again)}, {ratio_words(again, first)} as long."
+
+
+def paths_sentence(run: RunState) -> str:
+    """The share of the paths' bytes that is stored once for several paths."""
+    kv = run.peak_kv
+    if kv is None or not kv.rows_independent:
+        return "The tree has no rows yet."
+    step = next(step.step for step in run.steps if step.kv is kv)
+    row, shared = run.started.model.row_bytes, sum(path.shared for path in kv.paths)
+    used, have = kv.rows_shared + kv.rows_private, "has" if len(kv.paths) == 1 else "have"
+    states = run.started.model.state_bytes
+    return (
+        f"At step {step}, {counted(len(kv.paths), 'path')} {have} "
+        f"{human_bytes(kv.rows_independent * row)} in total, {shared / kv.rows_independent:.0%} "
+        f"of it shared. With shared rows stored once, {human_bytes(used * row)} are used and "
+        f"{human_bytes(kv.rows_spare * row)} more are reserved (counted rows)."
+        f"{f' Each path also has {human_bytes(states)} of states.' if states else ''}"
+    )
+
+
+def paths_chart(run: RunState) -> Chart:
+    """The paths at the peak of a run: bytes shared with other paths, and private bytes."""
+    kib = run.started.model.row_bytes / 1024
+    paths = run.peak_kv.paths if run.peak_kv is not None else ()
+    points = {
+        "shared": {f"path {path.path}": Timing((path.shared * kib,)) for path in paths},
+        "private": {f"path {path.path}": Timing((path.private * kib,)) for path in paths},
+    }
+    return Chart("path", "KiB of its text (counted rows)", {}, points)
+
+
+_COMPARED: Final = {"tree": "with a KV cache", "recompute": "without"}
+
+
+def processed_answer(report: Report) -> str:
+    """The total tokens through the model, with a cache and without."""
+    runs = report.runs
+    if any(name not in runs or not runs[name].steps for name in _COMPARED):
+        return NOTHING_YET
+    with_cache, without = (runs[name].tokens_through_model for name in _COMPARED)
+    return (
+        f"With a KV cache, {with_cache:,} tokens go through the model; without one, {without:,}, "
+        f"or {times(without / with_cache)} as many (measured)."
+    )
+
+
+def processed_chart(report: Report) -> Chart:
+    """Tokens through the model up to each step: one line with a cache, one without."""
+    lines = {}
+    for name, words in _COMPARED.items():
+        if (run := report.runs.get(name)) is not None:
+            tokens = accumulate(step.timing.tokens if step.timing else 0 for step in run.steps)
+            lines[f"{words} ({name})"] = {
+                step.step: Timing((total,)) for step, total in zip(run.steps, tokens, strict=True)
+            }
+    return Chart("step", "tokens through the model so far", lines, log="y", bands=True)
+
+
+PROCESSED: Final = Lab("processed", {}, processed_answer, chart=processed_chart)
