@@ -10,7 +10,7 @@ import streamlit as st
 from app.state import polling, status
 from app.state.slot import BATCHING, Entry, note_in_url
 from app.widgets import controls, glossary, measured, model_choice, request_editor, serving_now
-from app.widgets.charts import csv_file, white_background
+from app.widgets.charts import csv_file, origin, white_background
 from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
 from eab.errors import ConfigError
@@ -114,7 +114,8 @@ def draw(displayed: Entry[Report]) -> None:
     st.header("In numbers")
     st.text(agreement_sentence(report))
     requests = csv_file("Requests", "requests.csv", requests_table, report)
-    measured.numbers(results.BATCHING, displayed, files=[requests])
+    origin(report.began, displayed.live is not None)
+    measured.numbers(results.BATCHING, displayed, [requests])
     st.caption("Below: the KV memory of continuous batching. A step is a forward pass.")
     begins = shown(report)["continuous"].first_token_passes()
     first_steps = [begins[number] for number in sorted(begins)]

@@ -11,7 +11,7 @@ from app.server.live_run import LiveTask
 from app.state import polling, status, tab
 from app.state.slot import BMC, Entry, note_in_url
 from app.widgets import controls, glossary, measured, model_choice
-from app.widgets.charts import csv_file, draw, quoted
+from app.widgets.charts import csv_file, draw, origin, quoted
 from app.widgets.glossary import plain
 from app.widgets.status_line import show_problems, start_button, stop_button
 from eab.analysis.kv_allocation import best_r_of, demand_of
@@ -193,6 +193,7 @@ def one_experiment(name: Experiment, displayed: Entry[Report]) -> None:
         missing, is_active = controls.model_missing(here=True), active is not None
         start_button("Measure", f"run_{name}", missing, "", is_active, start, (name,))
     right.caption(EXPERIMENTS[name][1])
+    origin(displayed.state.began, displayed.live is not None)
     measured.answer(LABS[name], displayed)
     measured.numbers(LABS[name], displayed)
 

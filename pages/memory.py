@@ -5,7 +5,7 @@ import streamlit as st
 from app.state import polling, status
 from app.state.slot import CACHES, Entry
 from app.widgets import controls, glossary, measured, model_choice
-from app.widgets.charts import csv_file, draw, quoted, white_background
+from app.widgets.charts import csv_file, origin, white_background
 from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.status_line import show_problems
 from eab.config import BranchingConfig
@@ -14,7 +14,6 @@ from eab.labs.measurement import Report
 from eab.labs.variants.caches import (
     BYTES,
     CACHES_LAB,
-    paths_chart,
     paths_sentence,
     reuse_sentence,
 )
@@ -59,9 +58,7 @@ def run() -> None:
 
 
 def results(displayed: Entry[Report]) -> None:
-    from eab.labs.charts import chart_figure
-
-    report, key = displayed.state, displayed.key
+    report = displayed.state
     answer = st.container()
     white = white_background()
     with answer:
@@ -71,16 +68,14 @@ def results(displayed: Entry[Report]) -> None:
     st.text(variants_sentence(report))
     if saved := reuse_sentence(report):
         st.text(saved)
-    measured.answer(BYTES, displayed, white, title="Bytes copied and held")
-    prompt = next((f"Prompt: “{quoted(run.started.prompt)}”" for run in report.runs.values()), "")
-    costs = csv_file("Costs", "costs.csv", costs_table, report)
-    measured.numbers(CACHES_LAB, displayed, prompt, [costs])
     tree = report.runs.get("tree")
     if tree is not None and tree.started.model.shares_rows:
-        title, figure = "What the tree's paths share", chart_figure(paths_chart(tree))
-        draw(title, paths_sentence(tree), figure, "caches-paths", key, white)
-        if tree.steps:
-            kv_allocation_section([tree], key, white=white)
+        st.text(paths_sentence(tree))
+    measured.answer(BYTES, displayed, white, title="Bytes copied and held")
+    costs = csv_file("Costs", "costs.csv", costs_table, report)
+    measured.numbers(CACHES_LAB, displayed, [costs])
+    if tree is not None and tree.started.model.shares_rows and tree.steps:
+        kv_allocation_section([tree], displayed.key, white=white)
 
 
 current, displayed = CACHES.current(), CACHES.displayed()
@@ -102,5 +97,7 @@ with st.sidebar:
     controls.sidebar(varied="cache", here=True)
 CACHES.watch(active, displayed)
 with displayed.locked:
+    if first is not None:
+        origin(first, displayed.live is not None)
     results(displayed)
 polling.draw_fragments()

@@ -12,7 +12,7 @@ import streamlit as st
 from app.state import polling, status, tab, weight_matrix
 from app.state.slot import FORMATS, QUANTIZED, Entry
 from app.widgets import board, controls, glossary, measured, model_choice
-from app.widgets.charts import csv_file, downloads, draw, quoted
+from app.widgets.charts import csv_file, downloads, draw, origin, quoted
 from app.widgets.glossary import plain
 from app.widgets.status_line import show_problems, start_button, stop_button
 from eab.engine.job import continued_run_job
@@ -112,7 +112,8 @@ def whole_model(displayed: Entry[Report]) -> None:
     measured.answer(results.FORMATS, displayed)
     measure_bar()
     prompt = f"Prompt: “{quoted(report.about.get('prompt', ''))}”"
-    measured.numbers(results.FORMATS, displayed, prompt)
+    origin(report.began, displayed.live is not None, prompt)
+    measured.numbers(results.FORMATS, displayed)
     if missing := missing_sentence(report):
         st.text(missing)
 

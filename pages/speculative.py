@@ -8,7 +8,7 @@ import streamlit as st
 from app.state import polling, status
 from app.state.slot import DRAFT_LENGTHS, Entry
 from app.widgets import controls, glossary, measured, model_choice
-from app.widgets.charts import chips, origin, quoted, white_background
+from app.widgets.charts import chips, origin, white_background
 from app.widgets.status_line import show_problems
 from eab.config import BranchingConfig, DrafterName
 from eab.labs.jobs import comparison_job
@@ -61,9 +61,7 @@ def results(displayed: Entry[Report]) -> None:
     white = white_background()
     measured.answer(STEPS, displayed, white, title="Tokens per forward pass")
     st.text(variants_sentence(report))
-    started = [run.started for run in report.runs.values()]
-    about = f"Drafter: {started[-1].config.drafter}. Prompt: “{quoted(started[-1].prompt)}”"
-    measured.numbers(DRAFTS, displayed, about)
+    measured.numbers(DRAFTS, displayed)
     measured.answer(GAINS, displayed, white, title="When drafting saves time")
 
 
@@ -136,5 +134,7 @@ DRAFT_LENGTHS.watch(active, displayed)
 with displayed.locked:
     if displayed.live is None:
         side_by_side()
+    *_, last = displayed.state.runs.values()
+    origin(first, displayed.live is not None, f"Drafter: {last.started.config.drafter}.")
     results(displayed)
 polling.draw_fragments()

@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from app.state.slot import Entry
-from app.widgets.charts import File, csv_file, downloads, draw, origin
+from app.widgets.charts import File, csv_file, downloads, draw
 from eab.labs.measurement import Lab, Report, dumps, rows_table
 
 
@@ -21,12 +21,11 @@ def answer(
     draw(title, lab.answer(shown.state), figure, lab.name, shown.key, white)
 
 
-def numbers(lab: Lab, shown: Entry[Report], more: str = "", files: Sequence[File] = ()) -> None:
-    """Draw where the numbers come from, the table, and downloads of all rows."""
+def numbers(lab: Lab, shown: Entry[Report], files: Sequence[File] = ()) -> None:
+    """Draw the table, and downloads of all rows."""
     from eab.figures.tables import text_table
 
     report = shown.state
-    origin(report.began, shown.live is not None, more)
     headings, *rows = lab.table(report) or [()]
     if rows:
         st.table(text_table(rows, headings))

@@ -3,7 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from eab.figures.charts import add_timings, from_zero, laid_out, line_style, log_axis, mark_x
+from eab.figures.charts import (
+    add_timings,
+    bar_pattern,
+    from_zero,
+    laid_out,
+    line_style,
+    log_axis,
+    mark_x,
+)
 from eab.figures.drawing import go
 from eab.labs.measurement import Chart
 from eab.timing import Timing
@@ -18,11 +26,17 @@ def chart_figure(chart: Chart) -> go.Figure:
         for index, (name, timings) in enumerate(drawn.items()):
             style = line_style(index)
             seen = {x: timing for x, timing in timings.items() if timing.median > 0 or not is_log}
+            if chart.stacked:
+                bars = {"color": style.colour, "pattern": bar_pattern("/" * index)}
+                ys = [chart.scale * timing.median for timing in seen.values()]
+                figure.add_bar(name=name, x=[*seen], y=ys, marker=bars)
+                continue
             if chart.bands:
                 _add_band(figure, style.colour, seen, chart.scale)
             add_timings(figure, name, seen, style, "%{x}: %{y:,.4~g}", chart.scale)
             figure.data[-1].update(mode=mode, marker_size=size, showlegend=True)
             figure.data[-1].error_y.visible &= not chart.bands
+    figure.update_layout(barmode="stack")
     if chart.mark is not None:
         mark_x(figure, *chart.mark, is_log="x" in chart.log)
     x: dict[str, Any] = log_axis(chart.x) if "x" in chart.log else {"title": chart.x}

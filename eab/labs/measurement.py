@@ -146,7 +146,7 @@ class _ReportFormat(reports.ReportFormat[Report]):
             yield read(content["ended"], RunEnded)
 
 
-_FORMAT: Final = _ReportFormat(Report, "eab-measurement", 1, LabEvent)
+_FORMAT: Final = _ReportFormat(Report, "eab-measurement", 1)
 
 
 def load(path: Path) -> Report:
@@ -205,6 +205,7 @@ class Chart(NamedTuple):
     log: str = ""  # the logarithmic axes: "", "x", "y" or "xy"
     ticks: Sequence[float] = ()  # on the x axis
     mark: tuple[float, str] | None = None  # an x, and what it is
+    stacked: bool = False  # whether the points are bars, one upon the other
     bands: bool = False  # whether the quartiles are bands, for lines with many points
 
 

@@ -2,17 +2,15 @@
 
 import json
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, Self, TypeVar, get_args
-
-import msgspec
+from typing import Any, Final, Generic, Self, TypeVar
 
 from eab.errors import EabError, RecordError
 from eab.events import Progressed, RunEnded, fields
 from eab.formatting import counted, reason_of
-from eab.record.typed_json import read
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +24,6 @@ class Began:
 
 Beginning = TypeVar("Beginning", bound=Began)
 Point = TypeVar("Point")
-_P = TypeVar("_P")
 MAX_BYTES: Final = 64 * 2**20  # of JSON in a file
 MAX_VALUES: Final = 2_000_000
 _GZIP: Final = b"\x1f\x8b"  # the first bytes of a gzip file
@@ -61,10 +58,6 @@ class Report(Generic[Beginning, Point]):
             self.apply(event)
         return self
 
-    def of(self, kind: type[_P]) -> list[_P]:
-        """The points of one kind."""
-        return [point for point in self.points if isinstance(point, kind)]
-
     @property
     def complete(self) -> bool:
         """Whether the measurement finished."""
@@ -80,18 +73,13 @@ _R = TypeVar("_R", bound=Report[Any, Any])
 
 
 @dataclass(frozen=True, slots=True)
-class ReportFormat(Generic[_R]):
+class ReportFormat(ABC, Generic[_R]):
     """The file format of a kind of report: JSON, possibly compressed by gzip."""
 
     report: type[_R]  # the kind of report
     name: str  # the format name in the file
     version: int  # the version that is read and written
-    events: Any  # the union of its events
     what: str = "report"  # the word for it in messages
-
-    def dumps(self, report: _R) -> str:
-        """The report as JSON."""
-        return json.dumps(self.content(report), indent=1) + "\n"
 
     def load(self, path: Path) -> _R:
         """Read a file; RecordError says what is wrong."""
@@ -129,25 +117,13 @@ class ReportFormat(Generic[_R]):
         """The fields that all files of this kind and version have in common."""
         return {"format": self.name, "version": self.version}
 
+    @abstractmethod
     def content(self, report: _R) -> dict[str, Any]:
         """The content of a report's file, as plain values."""
-        events = [report.began, *report.points, report.ended]
-        lines = [
-            {"event": _tag(type(event))} | msgspec.to_builtins(event)
-            for event in events
-            if event is not None
-        ]
-        return self.head | {"events": lines}
 
+    @abstractmethod
     def events_in(self, content: dict[str, Any]) -> Iterable[Any]:
         """The events in the content of a file."""
-        kinds = {_tag(kind): kind for kind in get_args(self.events)}
-        return [read(line, kinds[line.pop("event")]) for line in content["events"]]
-
-
-def _tag(kind: type) -> str:
-    """The name of this kind of event in files."""
-    return (Began if issubclass(kind, Began) else kind).__name__
 
 
 def unpacked(data: bytes) -> bytes:

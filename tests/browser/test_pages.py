@@ -288,7 +288,7 @@ def test_charts_can_be_white_for_print_and_downloaded(open_page: OpenPage) -> No
     page.get_by_text("White background, for print").click()
     page.wait_for_function(
         "() => [...document.querySelectorAll('.js-plotly-plot .main-svg')]"
-        ".filter(svg => svg.style.background === 'white' || svg.style.background === 'rgb(255, 255, 255)').length === 5"
+        ".filter(svg => svg.style.background === 'white' || svg.style.background === 'rgb(255, 255, 255)').length === 3"
     )
     page.locator(".js-plotly-plot").first.hover(force=True)
     with page.expect_download() as waiting:

@@ -28,7 +28,7 @@ from eab.timing import NOTHING_YET, Timing, are_too_few, differs, fastest, timin
 
 Experiment = Literal["growth", "lengths", "rejection", "sizes", "memory"]
 EXPERIMENTS: Final[tuple[Experiment, ...]] = get_args(Experiment)
-R_AXIS: Final = "r (steps per growth)"
+R_AXIS: Final = "r, steps per growth"
 CONCAT: Final = "concatenate and crop"
 _ROWS: Final = "rows in use"
 _UNITS: Final = dict.fromkeys(("growth", "rest", "spare", "attention", "step", "overhead"), "s")

@@ -111,7 +111,7 @@ class _SweepFormat(reports.ReportFormat[TuningReport]):
         return [began, *cells, RunEnded(0, "stopped" if len(rows) < began.cells else "finished")]
 
 
-_FORMAT: Final = _SweepFormat(TuningReport, "eab-tuning", 1, ReportEvent, "sweep")
+_FORMAT: Final = _SweepFormat(TuningReport, "eab-tuning", 1, "sweep")
 load, loads = _FORMAT.load, _FORMAT.loads
 
 

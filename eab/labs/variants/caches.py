@@ -185,7 +185,7 @@ def paths_chart(run: RunState) -> Chart:
         "shared": {f"path {path.path}": Timing((path.shared * kib,)) for path in paths},
         "private": {f"path {path.path}": Timing((path.private * kib,)) for path in paths},
     }
-    return Chart("path", "KiB of its text (counted rows)", {}, points)
+    return Chart("path", "KiB of its text (counted rows)", {}, points, stacked=True)
 
 
 _COMPARED: Final = {"tree": "with a KV cache", "recompute": "without"}

@@ -43,7 +43,7 @@ CAT = "The cat sat on the"
 FIRST = {
     "batching": (BATCHING.answer(bundled_runs.batching()), 3, 2, [*WAYS]),
     "bmc": (LABS["growth"].answer(bundled_runs.bmc("growth")), 4, 3, ["measured"]),
-    "memory": (BYTES.answer(bundled_runs.caches()), 6, 4, [*CACHES, PROMPT_REUSED]),
+    "memory": (BYTES.answer(bundled_runs.caches()), 6, 3, [*CACHES, PROMPT_REUSED]),
     "quantization": (
         FORMATS.answer(bundled_runs.formats()),
         *(6, 4),
