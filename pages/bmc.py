@@ -126,6 +126,7 @@ def your_run() -> None:
     """Draw the run of the Explore page at another r, computed from its events."""
     from eab.labs.bmc import run_pictures as bmc
     from eab.labs.bmc.results import allocations_table
+    from eab.labs.charts import chart_figure
 
     explored = tab.displayed()
     with explored.locked:
@@ -148,7 +149,7 @@ def your_run() -> None:
     st.session_state.setdefault("bmc_r", best or 16)
     r = st.select_slider("r: steps of spare room per allocation", choices, key="bmc_r")
     steps = demand.at(r)
-    figure = bmc.run_curve_figure(demand, CURVE, r if isinstance(r, int) else None)
+    figure = chart_figure(bmc.run_curve(demand, CURVE, r if isinstance(r, int) else None))
     draw("", bmc.run_curve_sentence(demand, CURVE, best), figure, "bmc-run-curve", str(r))
     draw("", bmc.strip_sentence(steps, r), bmc.strip_figure(steps), "bmc-strip", str(r))
     table = allocations_table

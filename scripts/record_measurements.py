@@ -43,7 +43,7 @@ from eab.labs.tuning.job import report_sweep
 from eab.labs.tuning.quantities import COSTS, GAINS
 from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.sentences import answer_sentence, over_words
-from eab.labs.variants.caches import time_sentence
+from eab.labs.variants.caches import caches_answer
 from eab.labs.variants.drafts import drafts_answer
 from eab.labs.variants.measure import run_variants
 from eab.labs.variants.results import (
@@ -132,7 +132,7 @@ def measure_variants(folder: Path, events: Iterable[LabEvent]) -> Measured:
         raise RunsError(variants_sentence(report))
     made = partial(write, folder, folder / bundled_runs.TIMES)
     if report.began is not None and report.began.lab == "caches":
-        return Measured(time_sentence(report), claims.of_caches(report), made)
+        return Measured(caches_answer(report), claims.of_caches(report), made)
     return Measured(drafts_answer(report), claims.of_draft_lengths(report), made)
 
 

@@ -3,20 +3,12 @@
 from collections.abc import Sequence
 
 from eab.analysis.kv_allocation import Demand, StepAllocation
-from eab.figures.charts import (
-    BLUE,
-    GREY,
-    ORANGE,
-    LineStyle,
-    add_line,
-    bar_pattern,
-    laid_out,
-    log_axis,
-    mark_x,
-)
+from eab.figures.charts import BLUE, GREY, ORANGE, bar_pattern, laid_out
 from eab.figures.drawing import go, make_subplots
 from eab.formatting import counted
 from eab.labs.bmc.results import R_AXIS
+from eab.labs.measurement import Chart
+from eab.timing import Timing
 
 
 def strip_figure(steps: Sequence[StepAllocation]) -> go.Figure:
@@ -59,20 +51,14 @@ def strip_sentence(steps: Sequence[StepAllocation], r: int | str) -> str:
     )
 
 
-def run_curve_figure(demand: Demand, rs: Sequence[int], r: int | None) -> go.Figure:
+def run_curve(demand: Demand, rs: Sequence[int], r: int | None) -> Chart:
     """The rows that growths copy and the spare rows of all steps, by r."""
-    figure = go.Figure()
-    parts = (
-        ("rows copied", LineStyle(ORANGE, "dash", "circle"), copied_rows),
-        ("spare rows, if attention reads them", LineStyle(GREY, "dot", "square"), spare_rows),
-    )
-    for name, style, count in parts:
-        points = [(x, rows) for x in rs if (rows := count(demand.at(x)))]
-        add_line(figure, name, points, style, "r = %{x}: %{y:,} rows")
-    if r is not None:
-        mark_x(figure, r, f"r = {r}", is_log=True)
-    figure.update_xaxes(title=f"{R_AXIS} (log scale)", type="log", tickvals=list(rs))
-    return laid_out(figure, y=log_axis("rows in all steps, without 0"))
+    counts = {"rows copied": copied_rows, "spare rows, if attention reads them": spare_rows}
+    lines = {
+        name: {x: Timing((count(demand.at(x)),)) for x in rs} for name, count in counts.items()
+    }
+    mark = None if r is None else (r, f"r = {r}")
+    return Chart(R_AXIS, "rows in all steps, without 0", lines, log="xy", ticks=rs, mark=mark)
 
 
 def copied_rows(steps: Sequence[StepAllocation]) -> int:

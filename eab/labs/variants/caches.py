@@ -12,7 +12,6 @@ from eab.labs.variants.results import (
     UNITS,
     RunCost,
     costs_of,
-    step_words,
 )
 from eab.run import RunState
 from eab.timing import NO_DIFFERENCE, NOTHING_YET, Timing, are_too_few, differs
@@ -44,32 +43,25 @@ _MIB: Final = 2**20
 def caches_answer(report: Report) -> str:
     """How much time a cache saves, and how much memory sharing saves."""
     costs = {cost.variant: cost for cost in costs_of(report)}
-    if not {"tree", "recompute", "deep-copy"} <= costs.keys():
-        return time_sentence(report)
-    tree, none, copies = costs["tree"], costs["recompute"], costs["deep-copy"]
-    if are_too_few(none.step_seconds, tree.step_seconds):
-        time = f"A step with the tree takes {in_ms(tree.step_seconds)}."
-    elif differs(none.step_seconds, tree.step_seconds):
-        longer = ratio_words(none.step_seconds, tree.step_seconds)
-        time = f"Without a KV cache, a step takes {longer} as long as with the tree."
-    else:
-        time = f"Without a KV cache, a step takes as long as with the tree ({NO_DIFFERENCE})."
+    tree, none = costs.get("tree"), costs.get("recompute")
+    if tree is None:
+        return NOTHING_YET
+    time = f"A step with the tree takes {in_ms(tree.step_seconds)}"
+    if none is not None and not are_too_few(none.step_seconds, tree.step_seconds):
+        time = f"Without a KV cache, a step takes as long as with the tree ({NO_DIFFERENCE})"
+        if differs(none.step_seconds, tree.step_seconds):
+            longer = ratio_words(none.step_seconds, tree.step_seconds)
+            time = f"Without a KV cache, a step takes {longer} as long as with the tree"
+    timings = [each.step_seconds for each in (tree, none) if each is not None]
+    time = f"{time} ({repeats_words(timings)})."
+    copies = costs.get("deep-copy")
+    if copies is None:
+        return time
     held, alone = tree.most_held_bytes, copies.most_held_bytes
-    repeats = repeats_words([tree.step_seconds, none.step_seconds])
     return (
         f"{time} The tree shares rows between paths and holds at most {human_bytes(held)}; a cache "
-        f"for each path holds {with_ratio(alone, held, human_bytes)} ({repeats})."
+        f"for each path holds {with_ratio(alone, held, human_bytes)}."
     )
-
-
-def time_sentence(report: Report) -> str:
-    """The time of a step with each cache."""
-    costs = costs_of(report)
-    if not costs:
-        return NOTHING_YET
-    first = costs[0]
-    beside = f"; {step_words(costs)}" if len(costs) > 1 else ""
-    return f"A step with {first.variant} takes {in_ms(first.step_seconds)}{beside}."
 
 
 def time_chart(report: Report) -> Chart:

@@ -23,11 +23,10 @@ from eab import token_text
 from eab.analysis.kv_allocation import separate_bytes
 from eab.config import CacheName, DrafterName
 from eab.events import ModelCard
-from eab.figures.timings import ratio_words, repeats_words
 from eab.formatting import counted, human_bytes, listed
 from eab.labs.measurement import Report, Row, Values
 from eab.run import RunState
-from eab.timing import MIN_REPEATS, NO_DIFFERENCE, Timing, are_too_few, differs
+from eab.timing import MIN_REPEATS, Timing
 from eab.weight_formats import AS_LOADED
 
 CACHES: Final[tuple[CacheName, ...]] = get_args(CacheName)
@@ -119,12 +118,6 @@ def has_all_runs(report: Report) -> bool:
     return bool(given) and len(ended) == len(given) - len(left_out(report))
 
 
-def repeats_made(report: Report) -> int:
-    """How often all variants that finished have been repeated."""
-    finished = [name for name, run in report.runs.items() if _is_finished(run)]
-    return min((len(report.rows("repeats", variant=name)) for name in finished), default=0)
-
-
 @dataclass(frozen=True, slots=True)
 class RunCost:
     """The measured costs of a run with its variant of the settings."""
@@ -189,23 +182,6 @@ def cost_values(cost: RunCost) -> dict[str, Any]:
 def costs_table(report: Report) -> pd.DataFrame:
     """One row per variant: measured seconds (median and quartiles), tokens, bytes, allocations."""
     return pd.DataFrame([cost_values(cost) for cost in costs_of(report)])
-
-
-def step_words(costs: Sequence[RunCost]) -> str:
-    """The time per step of the other variants compared with the first, and how it was measured."""
-    first, *others = costs
-    timings = [cost.step_seconds for cost in costs]
-    if any(are_too_few(first.step_seconds, other.step_seconds) for other in others):
-        return repeats_words(timings)
-    longer = [
-        f"{cost.variant} {ratio_words(cost.step_seconds, first.step_seconds)}"
-        for cost in others
-        if differs(cost.step_seconds, first.step_seconds)
-    ]
-    alike = [cost.variant for cost in others if not differs(cost.step_seconds, first.step_seconds)]
-    words = [f"{listed(longer)} as long as {first.variant}"] if longer else []
-    words += [f"{NO_DIFFERENCE} for {listed(alike)}"] if alike else []
-    return f"{'; '.join(words)} ({repeats_words(timings)})"
 
 
 @dataclass(frozen=True, slots=True)

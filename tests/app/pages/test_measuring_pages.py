@@ -23,7 +23,7 @@ from eab.labs.quantization.results import FORMATS
 from eab.labs.quantization.rounding import ROW, RoundingGrid
 from eab.labs.variants.caches import BYTES, CACHES_LAB
 from eab.labs.variants.drafts import ONE_PATH_ONLY, paying_sentence
-from eab.labs.variants.results import CACHES, PROMPT_REUSED, REPEATS, repeats_made
+from eab.labs.variants.results import CACHES, PROMPT_REUSED, REPEATS
 from eab.lessons import bundled_runs
 from eab.timing import TOO_FEW
 from eab.weight_formats import AS_LOADED
@@ -204,7 +204,7 @@ def test_the_block_size_changes_the_memory_that_blocks_reserve(tab_of_memory: Ta
 def test_the_runs_are_shown_before_their_repeats_and_stop_keeps_both(tab_of_memory: Tab) -> None:
     page = tab_of_memory.start("Once upon a time", 16)
     live = worker().remembered[-1]
-    while not repeats_made(live.state):
+    while not live.state.rows("repeats", variant=PROMPT_REUSED):
         assert live.active, live.message
         live.mark_watched()  # an unwatched run would be stopped after a while
         time.sleep(0.02)
@@ -213,7 +213,7 @@ def test_the_runs_are_shown_before_their_repeats_and_stop_keeps_both(tab_of_memo
     assert TOO_FEW in page.words[0]
     page.press("stop_button").run_to_its_end()
     assert live.state.ended.reason == "stopped"
-    assert 1 <= repeats_made(live.state) < REPEATS
+    assert 1 <= len(live.state.rows("repeats", variant="tree")) < REPEATS
     assert page.words[0] == CACHES_LAB.answer(live.state)
     assert MEASURED in page.captions
     assert [*page.table[0].value.columns] == [*CACHES, PROMPT_REUSED]

@@ -61,7 +61,7 @@ def test_seconds_of_the_cost_model_are_not_shown():
 def test_the_curve_of_a_run_counts_rows_and_names_the_preferred_r():
     needs = tuple(StepRows(step, 10 + step, 1) for step in range(9))
     demand = Demand(needs, steps_allowed=9, paths_allowed=1, row_bytes=8)
-    copied, spare = run_pictures.run_curve_figure(demand, (1, 4), None).data
+    copied, spare = chart_figure(run_pictures.run_curve(demand, (1, 4), None)).data
     # r = 1 copies 10, 11, ... 17 rows; r = 4 copies 10 and 14, and has 3, 2, 1, 0 spare rows twice.
     assert list(copied.y) == [sum(range(10, 18)), 24]
     assert list(zip(spare.x, spare.y, strict=True)) == [(4, 12)]
