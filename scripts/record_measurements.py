@@ -29,13 +29,13 @@ from eab.engine.request import Request
 from eab.errors import RunsError
 from eab.events import Event, Progressed
 from eab.labs.batching.measure import compare_ways
-from eab.labs.batching.results import batching_answer
+from eab.labs.batching.results import BATCHING
 from eab.labs.batching.workloads import CLASS, MAX_REPEATS, PRESETS, Workload
 from eab.labs.bmc.measure import measure
 from eab.labs.bmc.results import EXPERIMENTS, LABS, Experiment
-from eab.labs.measurement import LabEvent, OfRun, Report, dumps
+from eab.labs.measurement import Lab, LabEvent, OfRun, Report, dumps
 from eab.labs.quantization.measure import measure_formats
-from eab.labs.quantization.results import steps_sentence
+from eab.labs.quantization.results import FORMATS, steps_sentence
 from eab.labs.tuning import default_sweep
 from eab.labs.tuning import report as tuning
 from eab.labs.tuning.frontier import setting_points
@@ -43,8 +43,8 @@ from eab.labs.tuning.job import report_sweep
 from eab.labs.tuning.quantities import COSTS, GAINS
 from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.sentences import answer_sentence, over_words
-from eab.labs.variants.caches import caches_answer
-from eab.labs.variants.drafts import drafts_answer
+from eab.labs.variants.caches import CACHES_LAB
+from eab.labs.variants.drafts import DRAFTS
 from eab.labs.variants.measure import run_variants
 from eab.labs.variants.results import (
     agree,
@@ -103,13 +103,15 @@ def bundled_prompt(file: str) -> str:
     return bundled_runs.events_of(bundled_runs.named(file))[0].prompt
 
 
-def save(report: Report, file: Path) -> None:
+def save(report: Report, lab: Lab, file: Path) -> None:
     """Write a report as gzipped JSON; the same rows give the same bytes."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(gzip.compress(dumps(report).encode("ascii"), mtime=0))
+    file.write_bytes(gzip.compress(dumps(report, lab.units).encode("ascii"), mtime=0))
 
 
-def measure_runs(events: Iterable[LabEvent]) -> tuple[Report, Callable[[Path, Path], None]]:
+def measure_runs(
+    lab: Lab, events: Iterable[LabEvent]
+) -> tuple[Report, Callable[[Path, Path], None]]:
     """A report with runs, and a function that writes these into a folder, and it into a file."""
     report, runs = Report(), defaultdict[str, list[Event]](list)
     for event in events:
@@ -118,29 +120,28 @@ def measure_runs(events: Iterable[LabEvent]) -> tuple[Report, Callable[[Path, Pa
             runs[event.name].append(event.event)
 
     def write(folder: Path, file: Path) -> None:
-        save(report, file)
+        save(report, lab, file)
         for name, own in runs.items():
             record.save(own, bundled_runs.file_of(name, folder))
 
     return report, write
 
 
-def measure_variants(folder: Path, events: Iterable[LabEvent]) -> Measured:
+def measure_variants(lab: Lab, folder: Path, events: Iterable[LabEvent]) -> Measured:
     """A run file per variant, and the times of the repeats; RunsError if tokens differ."""
-    report, write = measure_runs(events)
+    report, write = measure_runs(lab, events)
     if not agree(report):
         raise RunsError(variants_sentence(report))
     made = partial(write, folder, folder / bundled_runs.TIMES)
-    if report.began is not None and report.began.lab == "caches":
-        return Measured(caches_answer(report), claims.of_caches(report), made)
-    return Measured(drafts_answer(report), claims.of_draft_lengths(report), made)
+    of_lab = claims.of_caches if lab is CACHES_LAB else claims.of_draft_lengths
+    return Measured(lab.answer(report), of_lab(report), made)
 
 
 def measure_caches(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
     """For the Memory page: one run with each cache."""
     request = Request(bundled_prompt("ball.eab"), CACHE_CONFIG)
     events = run_variants(model, request, "caches", cache_variants(), repeats=repeats)
-    return measure_variants(bundled_runs.CACHES, watch(events))
+    return measure_variants(CACHES_LAB, bundled_runs.CACHES, watch(events))
 
 
 def measure_draft_lengths(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
@@ -148,7 +149,7 @@ def measure_draft_lengths(model: HuggingFaceModel, repeats: int, watch: Watch) -
     variants, request = draft_length_variants("model"), Request(STORY, TEXT_CONFIG)
     draft = load_model(EMBEDDED_DRAFT, "cpu", "float32")
     events = run_variants(model, request, "drafts", variants, draft, repeats)
-    return measure_variants(bundled_runs.DRAFT_LENGTHS, watch(events))
+    return measure_variants(DRAFTS, bundled_runs.DRAFT_LENGTHS, watch(events))
 
 
 def measure_prompt_lookup(name: str, _: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
@@ -159,16 +160,16 @@ def measure_prompt_lookup(name: str, _: HuggingFaceModel, repeats: int, watch: W
         Request(LOOKUPS[name], LOOKUP_CONFIG),
     )
     events = run_variants(model, request, "drafts", variants, repeats=repeats)
-    return measure_variants(bundled_runs.LOOKUPS / name, watch(events))
+    return measure_variants(DRAFTS, bundled_runs.LOOKUPS / name, watch(events))
 
 
 def measure_batching(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
     """For the Batching page: a class's requests, served in three ways."""
     workload = Workload(PRESETS[CLASS], repeats=min(repeats, MAX_REPEATS))
     events = compare_ways(model, workload, describe_machine(model.card.device))
-    report, write = measure_runs(watch(events))
+    report, write = measure_runs(BATCHING, watch(events))
     made = partial(write, bundled_runs.BATCHING, bundled_runs.BATCHING_FILE)
-    return Measured(batching_answer(report), claims.of_batching(report), made)
+    return Measured(BATCHING.answer(report), claims.of_batching(report), made)
 
 
 def measure_experiment(
@@ -178,7 +179,9 @@ def measure_experiment(
     report = Report().collect(watch(measure(name, model, KV_ROWS, repeats)))
     file = bundled_runs.BMC / f"{name}{bundled_runs.MEASURED}"
     return Measured(
-        LABS[name].answer(report), claims.OF_EXPERIMENTS[name](report), partial(save, report, file)
+        LABS[name].answer(report),
+        claims.OF_EXPERIMENTS[name](report),
+        partial(save, report, LABS[name], file),
     )
 
 
@@ -190,7 +193,7 @@ def measure_weights(model: HuggingFaceModel, repeats: int, watch: Watch) -> Meas
         return model if weights == AS_LOADED else load_model(EMBEDDED, "cpu", "float32", weights)
 
     report = Report().collect(watch(measure_formats(load, prompt, repeats)))
-    write = partial(save, report, bundled_runs.FORMATS)
+    write = partial(save, report, FORMATS, bundled_runs.FORMATS)
     return Measured(steps_sentence(report), claims.of_formats(report), write)
 
 

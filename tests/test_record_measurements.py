@@ -15,6 +15,7 @@ from eab.engine.request import Request
 from eab.errors import RunsError
 from eab.events import Predicted
 from eab.labs.measurement import LabEvent, OfRun, Report, Row
+from eab.labs.variants.caches import CACHES_LAB
 from eab.labs.variants.measure import run_variants
 from eab.labs.variants.results import (
     PROMPT_REUSED,
@@ -73,7 +74,7 @@ def test_a_recorded_comparison_opens_with_what_was_measured(
     model, request = twins("qwen2").ours, Request(PROMPT, CONFIG)
     events = list(slowed(run_variants(model, request, "caches", cache_variants())))
     compared = Report().collect(events)
-    measured = measure_variants(tmp_path / "caches", events)
+    measured = measure_variants(CACHES_LAB, tmp_path / "caches", events)
     assert "takes 4× as long as with the tree" in measured.sentence
     assert publish("caches", measured)
     monkeypatch.setattr(bundled_runs, "CACHES", tmp_path / "caches")
@@ -92,7 +93,7 @@ def test_variants_with_different_results_are_not_recorded(twins: Any, tmp_path: 
         for one in run_variants(model, request, "caches", cache_variants(), repeats=0)
     ]
     with pytest.raises(RunsError, match="gives other results"):
-        measure_variants(tmp_path / "caches", broken)
+        measure_variants(CACHES_LAB, tmp_path / "caches", broken)
     assert not (tmp_path / "caches").exists()
 
 

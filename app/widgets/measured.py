@@ -35,5 +35,5 @@ def numbers(lab: Lab, shown: Entry[Report], files: Sequence[File] = ()) -> None:
         for name in report.tables
     ]
     if report.began is not None:
-        tables.append(("Report (JSON)", f"{lab.name}.json", lambda: dumps(report)))
+        tables.append(("Report (JSON)", f"{lab.name}.json", lambda: dumps(report, lab.units)))
     downloads([*files, *tables])

@@ -154,23 +154,25 @@ def load(path: Path) -> Report:
     return _FORMAT.load(path)
 
 
-def dumps(report: Report) -> str:
-    """A report as JSON, without its runs; RecordError if it has not started."""
+def dumps(report: Report, units: Mapping[str, str]) -> str:
+    """A report as JSON, without its runs; RecordError if it has not started.
+
+    `units` are those of the columns, for other programs that read the file.
+    """
     if report.began is None:
         raise RecordError("the measurement has not started, so there is nothing to save")
-    return json.dumps(_FORMAT.content(report))
+    return json.dumps(_FORMAT.content(report) | {"units": dict(units)})
 
 
 class Counter:
     """How much of a measurement is done, in parts that take about equally long."""
 
-    def __init__(self, parts: int, start: float = 0.0) -> None:
-        self.parts, self.start, self.done = parts, start, 0
+    def __init__(self, parts: int) -> None:
+        self.parts, self.done = parts, 0
 
     def at(self, words: str, share: float = 0.0) -> Progressed:
         """The progress after this share of the current part."""
-        done = min(1.0, (self.done + share) / self.parts)
-        return Progressed(self.start + (1 - self.start) * done, words)
+        return Progressed(min(1.0, (self.done + share) / self.parts), words)
 
     def rounds(self, repeats: int, settings: Collection[_T]) -> Iterator[tuple[int, _T]]:
         """Each setting in turn, in a warm-up round 0 and in each repeat; counts them as parts."""

@@ -50,6 +50,7 @@ class Lab:
     file: str  # a recorded report
     results: Any  # the module that reads and writes such files
     points: str = "tables"  # what its file calls its points
+    units: tuple[dict[str, str], ...] = ({"seconds": "s"},)  # that its file says, if any
 
 
 LABS = {
@@ -96,6 +97,7 @@ LABS = {
         "tuning/sweep.json.gz",
         tuning_results,
         points="cells",
+        units=(),
     ),
 }
 
@@ -182,11 +184,11 @@ def test_a_file_is_read_as_it_was_written(
     report = lab.results.load(file)
     assert report.ended is not None
     assert report.points
-    written = lab.results.dumps(report)
+    written = lab.results.dumps(report, *lab.units)
     file.write_bytes(written if isinstance(written, bytes) else written.encode())
     again = lab.results.load(file)
     assert (again.began, again.points, again.ended) == (report.began, report.points, report.ended)
-    assert lab.results.dumps(again) == written, "the same points give the same bytes"
+    assert lab.results.dumps(again, *lab.units) == written, "the same points give the same bytes"
 
 
 DAMAGES: dict[str, Any] = {
