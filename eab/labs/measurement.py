@@ -188,10 +188,10 @@ def repeat_words(number: int, repeats: int) -> str:
 
 
 class Measure(NamedTuple):
-    """A line of a table for reading: one value for each alternative."""
+    """A line of a table for reading."""
 
     title: str  # with the unit, unless the values are written with theirs
-    values: Mapping[str, Timing]  # by alternative; a value without repeats is a single one
+    of: Callable[[Any], Timing | float | None]  # the value of one alternative, if it has one
     written: Callable[[float], str]
     is_time: bool = False
 
@@ -226,24 +226,25 @@ class Lab:
     chart: Callable[[Report], Chart] | None = None  # None if the page draws one of its own
 
 
-def measures_table(measures: Sequence[Measure]) -> TextTable:
-    """A row per measure, without those that are 0 everywhere, and a column per alternative of the
-    first measure. Counts and, if there are enough repeats, times are also compared with the first.
+def measures_table(alternatives: Mapping[str, Any], measures: Sequence[Measure]) -> TextTable:
+    """A row per measure, without those that are 0 everywhere, and a column per alternative. Counts
+    and, if there are enough repeats, times are also compared with the first alternative.
     """
-    names = [*measures[0].values]
-    rows = [("Measure", *names)]
-    for title, values, written, is_time in measures:
-        first = values.get(names[0]) if names else None
-        timings = [values.get(name) for name in names]
+    rows: list[Sequence[str]] = [("Measure", *alternatives)]
+    for title, of, written, is_time in measures:
+        values = [of(alternative) for alternative in alternatives.values()]
+        timings = [
+            value if isinstance(value, Timing) or value is None else Timing((value,))
+            for value in values
+        ]
         if not any(timing and timing.high for timing in timings):
             continue
+        first = timings[0]
         rows.append((title, *(_cell(timing, first, written, is_time) for timing in timings)))
         if is_time and first and not all(one and are_too_few(one, first) for one in timings):
-            beside = (
-                ratio_words(one, first) if one and one is not first else "–" for one in timings
-            )
-            rows.append((f"{title}, times as long", *beside))
-    return rows if names else ()
+            beside = (ratio_words(one, first) if one else "–" for one in timings[1:])
+            rows.append((f"{title}, times as long", "–", *beside))
+    return rows if alternatives else ()
 
 
 def _cell(

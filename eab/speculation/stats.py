@@ -29,10 +29,14 @@ class SpeculationStats:
     tokens: int
 
     @property
+    def verified(self) -> int:
+        """Draft tokens that were accepted or rejected."""
+        return self.accepted + self.rejected
+
+    @property
     def acceptance_rate(self) -> float | None:
         """Accepted divided by verified draft tokens: an estimate of alpha."""
-        verified = self.accepted + self.rejected
-        return self.accepted / verified if verified else None
+        return self.accepted / self.verified if self.verified else None
 
     @property
     def steps_per_pass(self) -> float | None:

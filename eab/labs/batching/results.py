@@ -82,7 +82,7 @@ def shown(report: Report) -> dict[Way, Schedule]:
 def timings(report: Report, measure: Callable[[Schedule], float]) -> dict[str, Timing]:
     """The value of a measure in each repeat, by way."""
     found = schedules(report)
-    return {way: Timing(tuple(map(measure, found[way]))) for way in WAYS if way in found}
+    return {way: _each(measure)(found[way]) for way in WAYS if way in found}
 
 
 def total_seconds(schedule: Schedule) -> float:
@@ -112,31 +112,31 @@ def _pass_tokens(schedule: Schedule) -> float:
 
 
 _SECONDS, _SHARE = "{:.2f}".format, "{:.0%}".format
-_MEASURES: Final[
-    tuple[tuple[str, Callable[[Schedule], float], Callable[[float], str], bool], ...]
-] = (
-    ("seconds for all", total_seconds, _SECONDS, True),
-    ("new tokens per second", _rate, "{:.0f}".format, False),
-    ("time to first token, p50 (s)", _first_token(0.5), _SECONDS, True),
-    ("time to first token, p95 (s)", _first_token(0.95), _SECONDS, True),
-    ("time per output token, p50 (ms)", _output_token(0.5), ms, True),
-    ("time per output token, p95 (ms)", _output_token(0.95), ms, True),
-    ("forward passes", lambda schedule: len(schedule.passes), "{:,.0f}".format, False),
-    ("tokens per forward pass, mean", _pass_tokens, "{:.1f}".format, False),
-    ("slot-steps idle", lambda schedule: schedule.idle_share, _SHARE, False),
-    ("idle while a request waits", lambda schedule: schedule.awaited_idle_share, _SHARE, False),
-    ("most KV bytes held", lambda schedule: schedule.peak_kv_bytes, human_bytes, False),
+
+
+def _each(measure: Callable[[Schedule], float]) -> Callable[[list[Schedule]], Timing]:
+    return lambda repeats: Timing(tuple(map(measure, repeats)))
+
+
+_MEASURES: Final = (
+    Measure("seconds for all", _each(total_seconds), _SECONDS, True),
+    Measure("new tokens per second", _each(_rate), "{:.0f}".format),
+    Measure("time to first token, p50 (s)", _each(_first_token(0.5)), _SECONDS, True),
+    Measure("time to first token, p95 (s)", _each(_first_token(0.95)), _SECONDS, True),
+    Measure("time per output token, p50 (ms)", _each(_output_token(0.5)), ms, True),
+    Measure("time per output token, p95 (ms)", _each(_output_token(0.95)), ms, True),
+    Measure("forward passes", _each(lambda one: len(one.passes)), "{:,.0f}".format),
+    Measure("tokens per forward pass, mean", _each(_pass_tokens), "{:.1f}".format),
+    Measure("slot-steps idle", _each(lambda one: one.idle_share), _SHARE),
+    Measure("idle while a request waits", _each(lambda one: one.awaited_idle_share), _SHARE),
+    Measure("most KV bytes held", _each(lambda one: one.peak_kv_bytes), human_bytes),
 )
 
 
 def batching_table(report: Report) -> TextTable:
     """One row per measure, with a cell per way."""
-    return measures_table(
-        [
-            Measure(title, timings(report, measure), written, is_time)
-            for title, measure, written, is_time in _MEASURES
-        ]
-    )
+    found = schedules(report)
+    return measures_table({way: found[way] for way in WAYS if way in found}, _MEASURES)
 
 
 def batching_answer(report: Report) -> str:

@@ -1,7 +1,7 @@
 """What a KV cache saves: the same run with each cache. All measured."""
 
-from collections.abc import Callable
 from itertools import accumulate
+from operator import attrgetter
 from typing import Final
 
 from eab.figures.timings import MILLI, in_ms, ms, ratio_words, repeats_words
@@ -10,26 +10,24 @@ from eab.labs.measurement import Chart, Lab, Measure, Report, TextTable, measure
 from eab.labs.variants.results import (
     PROMPT_REUSED,
     UNITS,
-    RunCost,
     costs_of,
 )
 from eab.run import RunState
 from eab.timing import NO_DIFFERENCE, NOTHING_YET, Timing, are_too_few, differs
 
-_TIMES: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
-    ("seconds", "seconds", "{:.2f}".format),
-    ("ms to the first token", "first_step_seconds", ms),
-    ("ms per step", "step_seconds", ms),
-)
-_COUNTS: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
-    ("tokens through the model", "tokens_through_model", "{:,.0f}".format),
-    ("prompt tokens reused", "tokens_reused", "{:,.0f}".format),
-    ("peak bytes", "peak_bytes", human_bytes),
-    ("most bytes held", "most_held_bytes", human_bytes),
-    ("bytes held at the end", "held_last_bytes", human_bytes),
-    ("of these in the prefix cache", "reused_bytes", human_bytes),
-    ("bytes copied", "copied_bytes", human_bytes),
-    ("allocations", "allocations", "{:,.0f}".format),
+_COUNT: Final = "{:,.0f}".format
+_MEASURES: Final = (
+    Measure("seconds", attrgetter("seconds"), "{:.2f}".format, True),
+    Measure("ms to the first token", attrgetter("first_step_seconds"), ms, True),
+    Measure("ms per step", attrgetter("step_seconds"), ms, True),
+    Measure("tokens through the model", attrgetter("tokens_through_model"), _COUNT),
+    Measure("prompt tokens reused", attrgetter("tokens_reused"), _COUNT),
+    Measure("peak bytes", attrgetter("peak_bytes"), human_bytes),
+    Measure("most bytes held", attrgetter("most_held_bytes"), human_bytes),
+    Measure("bytes held at the end", attrgetter("held_last_bytes"), human_bytes),
+    Measure("of these in the prefix cache", attrgetter("reused_bytes"), human_bytes),
+    Measure("bytes copied", attrgetter("copied_bytes"), human_bytes),
+    Measure("allocations", attrgetter("allocations"), _COUNT),
 )
 _NOTE: Final = (
     "All measured. Times are medians over alternating repeats, with quartiles in brackets. Two "
@@ -81,19 +79,10 @@ def time_chart(report: Report) -> Chart:
 def caches_table(report: Report) -> TextTable:
     """A row per measure, with a cell per cache; how each run ended, unless all finished."""
     costs = costs_of(report)
-    rows = [*measures_table([_measure(costs, *each) for each in (*_TIMES, *_COUNTS)])]
+    rows = [*measures_table({cost.variant: cost for cost in costs}, _MEASURES)]
     if not all(cost.ended == "finished" for cost in costs):
         rows.append(("ended", *(cost.ended or "unfinished" for cost in costs)))
     return rows
-
-
-def _measure(
-    costs: list[RunCost], title: str, name: str, written: Callable[[float], str]
-) -> Measure:
-    values = {cost.variant: getattr(cost, name) for cost in costs}
-    is_time = name.endswith("seconds")
-    single = {key: value if is_time else Timing((value,)) for key, value in values.items()}
-    return Measure(title, single, written, is_time)
 
 
 CACHES_LAB: Final = Lab("caches", UNITS, caches_answer, caches_table, _NOTE, time_chart)

@@ -2,8 +2,9 @@
 measured and by formula.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import median
 from typing import Final
 
@@ -86,10 +87,9 @@ def is_one_path(report: Report) -> bool:
 
 def acceptance_rate(report: Report) -> float | None:
     """Accepted over verified draft tokens of all variants (measured); None if none verified."""
-    results = draft_length_results(report)
-    accepted = sum(result.stats.accepted for result in results)
-    verified = accepted + sum(result.stats.rejected for result in results)
-    return accepted / verified if verified else None
+    stats = [result.stats for result in draft_length_results(report)]
+    verified = sum(each.verified for each in stats)
+    return sum(each.accepted for each in stats) / verified if verified else None
 
 
 def drafts_answer(report: Report) -> str:
@@ -127,41 +127,25 @@ def paying_sentence(pays: Report, does_not: Report) -> str:
 
 def drafts_table(report: Report) -> TextTable:
     """A row per outcome, with a cell per variant; only the formula is not measured."""
-    results, alpha = draft_length_results(report), acceptance_rate(report)
-    formula = {
-        result.name: expected_tokens(alpha, result.length)
-        for result in results
-        if result.length and alpha and is_one_path(report)
-    }
-    rates = {result.name: result.stats.acceptance_rate for result in results}
-    counts: dict[str, tuple[str, dict[str, float | None]]] = {
-        "forward passes": ("{:,.0f}", {one.name: one.stats.forward_passes for one in results}),
-        "steps per pass": ("{:.2f}", {one.name: one.steps_per_pass for one in results}),
-        "steps per pass (formula)": ("{:.2f}", {**formula}),
-        "draft tokens": ("{:,.0f}", {one.name: one.stats.draft_tokens for one in results}),
-        "of these, verified": (
-            "{:,.0f}",
-            {one.name: one.stats.accepted + one.stats.rejected for one in results},
-        ),
-        "of these, accepted": ("{:,.0f}", {one.name: one.stats.accepted for one in results}),
-        "accepted / verified": ("{:.0%}", rates),
-    }
-    seconds = {result.name: result.seconds for result in results}
-    drafting = {result.name: result.drafting for result in results}
-    return measures_table(
-        [
-            Measure("ms of all steps", seconds, ms, is_time=True),
-            Measure("of these, drafting", drafting, ms),
-            *(
-                Measure(title, _single(values), text.format)
-                for title, (text, values) in counts.items()
-            ),
-        ]
+    alpha = acceptance_rate(report) if is_one_path(report) else None
+
+    def formula(result: DraftLengthResult) -> float | None:
+        return expected_tokens(alpha, result.length) if alpha and result.length else None
+
+    count, ratio = "{:,.0f}".format, "{:.2f}".format
+    measures = (
+        Measure("ms of all steps", attrgetter("seconds"), ms, True),
+        Measure("of these, drafting", attrgetter("drafting"), ms),
+        Measure("forward passes", attrgetter("stats.forward_passes"), count),
+        Measure("steps per pass", attrgetter("steps_per_pass"), ratio),
+        Measure("steps per pass (formula)", formula, ratio),
+        Measure("draft tokens", attrgetter("stats.draft_tokens"), count),
+        Measure("of these, verified", attrgetter("stats.verified"), count),
+        Measure("of these, accepted", attrgetter("stats.accepted"), count),
+        Measure("accepted / verified", attrgetter("stats.acceptance_rate"), "{:.0%}".format),
     )
-
-
-def _single(values: Mapping[str, float | None]) -> dict[str, Timing]:
-    return {name: Timing((value,)) for name, value in values.items() if value is not None}
+    results = {result.name: result for result in draft_length_results(report)}
+    return measures_table(results, measures)
 
 
 def steps_answer(report: Report) -> str:
