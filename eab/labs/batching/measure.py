@@ -33,6 +33,7 @@ def compare_ways(model: LanguageModel, workload: Workload, machine: str) -> Iter
     yield LabBegan(model.card.name, model.card.dtype, machine, "batching", {**about}, given)
     _warm_up(model, workload)
     first: _Tokens = {}
+    passes: dict[Way, list[ScheduledPass]] = {}  # of the first repeat
     counter = Counter(workload.repeats * len(WAYS))
     for repeat, turn in product(range(workload.repeats), range(len(WAYS))):
         way = WAYS[(repeat + turn) % len(WAYS)]
@@ -42,8 +43,8 @@ def compare_ways(model: LanguageModel, workload: Workload, machine: str) -> Iter
         if not counter.done:
             first = serving.tokens
             yield from serving.kept
-        for number, record in enumerate(serving.passes):
-            yield from pass_rows(way, repeat, number, record)
+        yield from pass_rows(way, repeat, serving.passes, passes.get(way))
+        passes.setdefault(way, serving.passes)
         differing = sum(serving.tokens[request] != first[request] for request in first)
         yield Row("servings", {"way": way, "repeat": repeat, "differing": differing})
         counter.done += 1

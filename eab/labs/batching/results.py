@@ -2,16 +2,18 @@
 
 The columns of the tables:
 
-- `passes`, a row for each request that a forward pass served, or one without a request: `way`,
-  `repeat`, `pass`, its `seconds` and `kv_bytes`; `request` (from 0), its `slot`, and the other
-  fields of `eab.analysis.schedule.RunInPass`
+- `passes`, a row for each forward pass: `way`, `repeat`, `pass`, its `seconds` and `kv_bytes`
+- `served`, a row for each request that a pass served: `way`, `repeat`, `pass`, and the fields of
+  `eab.analysis.schedule.RunInPass`, in which `run` is the number of the request, from 0. A repeat
+  without such rows served the same as the first.
 - `servings`, a row for each repeat of a way: `differing`, the number of requests that got other
   tokens than in the first serving. Logits are rounded differently in another batch, so a draw near
   a boundary may take another token.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -37,14 +39,18 @@ def workload_of(report: Report) -> Workload:
     return Workload(asked, **report.about)
 
 
-def pass_rows(way: Way, repeat: int, number: int, record: ScheduledPass) -> Iterable[Row]:
-    """The rows of a pass."""
-    values: Values = {"way": way, "repeat": repeat, "pass": number}
-    values |= {"seconds": record.seconds, "kv_bytes": record.kv_bytes}
-    for part in record.served or [None]:
-        request, *rest = part if part is not None else [None] * len(RunInPass._fields)
-        served = {"request": request, **dict(zip(RunInPass._fields[1:], rest, strict=True))}
-        yield Row("passes", values | served)
+def pass_rows(
+    way: Way, repeat: int, passes: Sequence[ScheduledPass], first: Sequence[ScheduledPass] | None
+) -> Iterator[Row]:
+    """The rows about a repeat; `first` has the passes of the way's first repeat, if it is over."""
+    for number, record in enumerate(passes):
+        values: Values = {"way": way, "repeat": repeat, "pass": number}
+        yield Row("passes", values | {"seconds": record.seconds, "kv_bytes": record.kv_bytes})
+    if first is None or [one.served for one in passes] != [one.served for one in first]:
+        for number, record in enumerate(passes):
+            for part in record.served:
+                values = {"way": way, "repeat": repeat, "pass": number}
+                yield Row("served", values | part._asdict())
 
 
 def schedules(report: Report) -> Mapping[Way, list[Schedule]]:
@@ -53,20 +59,20 @@ def schedules(report: Report) -> Mapping[Way, list[Schedule]]:
 
 
 def _schedules(report: Report) -> dict[Way, list[Schedule]]:
+    served: dict[tuple[Way, int], dict[int, list[RunInPass]]] = {}
+    for row in report.rows("served"):
+        part = RunInPass(*(row[name] for name in RunInPass._fields))
+        passes = served.setdefault((row["way"], row["repeat"]), {})
+        passes.setdefault(row["pass"], []).append(part)
     found: dict[Way, list[Schedule]] = {}
-    for (way, _), rows in groupby(report.rows("passes"), lambda row: (row["way"], row["repeat"])):
-        passes = (_scheduled([*served]) for _, served in groupby(rows, lambda row: row["pass"]))
-        found.setdefault(way, []).append(Schedule(report.about["slots"], tuple(passes)))
+    for (way, repeat), rows in groupby(report.rows("passes"), itemgetter("way", "repeat")):
+        parts = served.get((way, repeat)) or served.get((way, 0), {})
+        records = (
+            ScheduledPass(row["seconds"], row["kv_bytes"], tuple(parts.get(row["pass"], ())))
+            for row in rows
+        )
+        found.setdefault(way, []).append(Schedule(report.about["slots"], tuple(records)))
     return found
-
-
-def _scheduled(rows: list[Values]) -> ScheduledPass:
-    parts = tuple(
-        RunInPass(row["request"], *(row[name] for name in RunInPass._fields[1:]))
-        for row in rows
-        if row["request"] is not None
-    )
-    return ScheduledPass(rows[0]["seconds"], rows[0]["kv_bytes"], parts)
 
 
 def shown(report: Report) -> dict[Way, Schedule]:

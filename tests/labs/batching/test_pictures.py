@@ -50,8 +50,8 @@ def compared(
     )
     for way, repeated in times.items():
         for repeat, seconds in enumerate(repeated):
-            for number, record in enumerate(passes(ways[way], seconds)):
-                found.collect(pass_rows(way, repeat, number, record))
+            served_now = passes(ways[way], seconds)
+            found.collect(pass_rows(way, repeat, served_now, served_now if repeat else None))
             found.apply(Row("servings", {"way": way, "repeat": repeat, "differing": differing}))
     found.apply(RunEnded(0, "finished"))
     return found
@@ -114,10 +114,15 @@ def test_the_repeat_of_median_length_is_shown_for_each_way() -> None:
     assert workload_of(found).requests[2] == ServingRequest("prompt <2>", 3)
 
 
-def test_a_pass_without_a_request_is_read_back() -> None:
-    empty: list[Parts] = [[], [(0, 0, 4)]]
-    found = compared({"continuous": [1.0]}, {"continuous": empty})
-    assert shown(found)["continuous"].passes == passes(empty, 1.0)
+def test_passes_are_read_back_without_requests_and_if_a_repeat_served_others() -> None:
+    found = compared({"continuous": [1.0, 2.0]}, {"continuous": [[], [(0, 0, 4)]]})
+    first, again = schedules(found)["continuous"]
+    assert first.passes == passes([[], [(0, 0, 4)]], 1.0)
+    assert [one.served for one in again.passes] == [one.served for one in first.passes]
+    assert len(found.rows("served")) == 1, "the repeat served the same"
+    other = passes([[(1, 0, 4)]], 3.0)
+    found.collect(pass_rows("continuous", 2, other, first.passes))
+    assert schedules(found)["continuous"][2].passes == other
 
 
 def test_the_table_has_medians_with_quartiles() -> None:
