@@ -7,6 +7,9 @@ text can change that, such as where a text contains a word, the rule also covers
 
 The weights of the texts with a label are its estimate. What is known bounds it: the probability of
 the texts that certainly have the label is `low`, and `high` is that and all that is unexplored.
+
+Several runs of one prompt with different seeds know together what one of them knows. Their mean is
+the estimate, and as they are independent, it has a standard error. A single tree has none.
 """
 
 import bisect
@@ -42,25 +45,30 @@ class Label:
         estimate: The weight of the texts with the label, within the bounds.
         low: The probability is certainly not lower.
         high: The probability is certainly not higher.
+        standard_error: Of the mean weight of several runs, before it is moved into the bounds; None
+            for a single run.
     """
 
     name: str
     estimate: float
     low: float
     high: float
+    standard_error: float | None = None
 
     def __str__(self) -> str:
-        return f"{self.estimate:.1%}, certainly between {self.low:.1%} and {self.high:.1%}"
+        error = "" if self.standard_error is None else f" ± {self.standard_error:.1%}"
+        return f"{self.estimate:.1%}{error}, certainly between {self.low:.1%} and {self.high:.1%}"
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The labels of a run, in the order in which its rules name them."""
+    """The labels of a run, or of several, in the order in which the rules name them."""
 
     labels: tuple[Label, ...]
     unlabelled: float  # the probability of texts that certainly have no label
     unexplored: float  # the probability of all of which nothing is known
-    cover: tuple[tuple[int, int, str], ...]  # path, index of its token that decides, and the label
+    # For a single run: path, index of its token that decides, and the label
+    cover: tuple[tuple[int, int, str], ...] = ()
 
     def __getitem__(self, name: str) -> Label:
         found = next((each for each in self.labels if each.name == name), None)
@@ -76,7 +84,7 @@ class Labels:
         return len(self.labels)
 
 
-LabelOf: TypeAlias = Callable[[Path, Sequence[Token]], Decided | None]
+LabelOf: TypeAlias = Callable[[RunState, Path, Sequence[Token]], Decided | None]
 
 
 def labelled(run: RunState, rules: Sequence[LabelRule]) -> Labels:
@@ -87,13 +95,16 @@ def labelled(run: RunState, rules: Sequence[LabelRule]) -> Labels:
     """
     marks = [rule for rule in rules if rule.kind == "mark"]
     others = [(rule.label, _holds(rule)) for rule in rules if rule.kind != "mark"]
-    return _labels(run, dict.fromkeys(rule.label for rule in rules), marks, _by_rules(run, others))
+    return _labels([run], dict.fromkeys(rule.label for rule in rules), _by_rules(others), marks)
 
 
-def labelled_by(run: RunState, rules: Mapping[str, Rule] | Callable[[str], Any]) -> Labels:
-    """The labels of a run by rules of a program.
+def labelled_by(
+    runs: Sequence[RunState], rules: Mapping[str, Rule] | Callable[[str], Any]
+) -> Labels:
+    """The labels by rules of a program.
 
     Args:
+        runs: One run, or several that differ only in their seeds.
         rules: For each label a text that such texts contain, a pattern that is found in them, or a
             function that is given a complete text and returns whether it has the label; later ones
             override earlier ones. Or a function that returns the label of a text, None for none.
@@ -102,20 +113,14 @@ def labelled_by(run: RunState, rules: Mapping[str, Rule] | Callable[[str], Any])
         ConfigError: A rule is none of these, or a function returns something else.
     """
     if callable(rules):
-        label_of = _by_function(run, rules)
-        names = dict.fromkeys(
-            decided[1]
-            for leaf in _ends(run)
-            if (decided := label_of(leaf, list(run.tokens(leaf.id)))) is not None and decided[1]
-        )
-        return _labels(run, names, (), label_of)
+        return _labels(runs, (), _by_function(rules))
     if not isinstance(rules, Mapping) or not rules:
         raise ConfigError(
             f"the rules are {quoted(rules)}; give a dictionary such as {{'Paris': 'Paris'}}, or a "
             "function that returns the label of a text"
         )
     holds = [(_checked_name(label), _holds(rule)) for label, rule in rules.items()]
-    return _labels(run, dict.fromkeys(label for label, _ in holds), (), _by_rules(run, holds))
+    return _labels(runs, dict.fromkeys(label for label, _ in holds), _by_rules(holds))
 
 
 def probability(run: RunState, of: Rule) -> Label:
@@ -125,7 +130,7 @@ def probability(run: RunState, of: Rule) -> Label:
         ConfigError: It is none of these, or the function returns no bool.
     """
     name = of if isinstance(of, str) else getattr(of, "__name__", str(of))
-    return labelled_by(run, {name or " ": of}).labels[0]
+    return labelled_by([run], {name or " ": of}).labels[0]
 
 
 def is_json(text: str) -> bool:
@@ -188,11 +193,10 @@ def _checked_bool(value: object) -> bool:
     return bool(value)
 
 
-def _by_rules(run: RunState, rules: Sequence[tuple[str, _Holds]]) -> LabelOf:
-    # What may still become part of a stop string is cut off with it.
-    margin = max((len(stop) for stop in run.started.config.stop), default=1) - 1
-
-    def label_of(leaf: Path, tokens: Sequence[Token]) -> Decided | None:
+def _by_rules(rules: Sequence[tuple[str, _Holds]]) -> LabelOf:
+    def label_of(run: RunState, leaf: Path, tokens: Sequence[Token]) -> Decided | None:
+        # What may still become part of a stop string is cut off with it.
+        margin = max((len(stop) for stop in run.started.config.stop), default=1) - 1
         is_complete = leaf.status == "finished"
         text = run.text(leaf.id) if is_complete else _certain(tokens, margin)
         for number, (label, holds) in enumerate(reversed(rules)):
@@ -220,8 +224,8 @@ def _certain(tokens: Sequence[Token], margin: int) -> str:
 _PARTS_OF_CHARACTERS: Final = "".join(map(chr, range(0xDC80, 0xDD00)))
 
 
-def _by_function(run: RunState, function: Callable[[str], Any]) -> LabelOf:
-    def label_of(leaf: Path, tokens: Sequence[Token]) -> Decided | None:
+def _by_function(function: Callable[[str], Any]) -> LabelOf:
+    def label_of(run: RunState, leaf: Path, tokens: Sequence[Token]) -> Decided | None:
         if leaf.status != "finished":
             return None
         label = function(run.text(leaf.id))
@@ -233,21 +237,46 @@ def _by_function(run: RunState, function: Callable[[str], Any]) -> LabelOf:
 # ---- probabilities
 
 
-def _ends(run: RunState) -> list[Path]:
-    """The paths where the tree ends, those that the path limit dropped among them."""
-    return [path for path in run.paths if not path.children]
-
-
 def _labels(
-    run: RunState, names: Iterable[str], marks: Sequence[LabelRule], label_of: LabelOf
+    runs: Sequence[RunState],
+    names: Iterable[str],
+    label_of: LabelOf,
+    marks: Sequence[LabelRule] = (),
 ) -> Labels:
     cells = _Cells()
-    marked = _marked(run, marks)
+    by_run = [_weights(run, label_of, _marked(run, marks), cells) for run in runs]
+    lows = cells.probabilities()
+    unexplored = max(0.0, 1.0 - math.fsum(lows.values()))
+    found = dict.fromkeys([*names, *(label for label in lows if label)])
+    weights = {label: [each[label] for each in by_run] for label in (*found, None)}
+    means = {label: math.fsum(each) / len(runs) for label, each in weights.items()}
+    estimates = _within(lows, means, unexplored)
+    return Labels(
+        tuple(
+            Label(
+                label,
+                estimates[label],
+                low := lows.get(label, 0.0),
+                min(1.0, low + unexplored),
+                _standard_error(weights[label]),
+            )
+            for label in found
+        ),
+        lows.get(None, 0.0),
+        unexplored,
+        tuple(_place(runs[0], *place) for place in cells.places) if len(runs) == 1 else (),
+    )
+
+
+def _weights(
+    run: RunState, label_of: LabelOf, marked: Mapping[TokenIds, str], cells: "_Cells"
+) -> Mapping[str | None, float]:
+    """The weight of the texts with each label; adds what this run knows to the cells."""
     weights: defaultdict[str | None, float] = defaultdict(float)
-    for leaf in _ends(run):
+    for leaf in (path for path in run.paths if not path.children):
         tokens = list(run.tokens(leaf.id))
         above = _marks_of(tokens, marked)
-        decided = label_of(leaf, tokens)
+        decided = label_of(run, leaf, tokens)
         if decided is not None and not (above and above[0][0] <= decided[0]):
             cells.add(tokens, leaf.id, decided)
         for mark in above:
@@ -255,20 +284,13 @@ def _labels(
         last = above[-1] if above else decided
         if last is not None and leaf.status != "pruned":
             weights[last[1]] += leaf.weight
-    lows = cells.probabilities()
-    unexplored = max(0.0, 1.0 - math.fsum(lows.values()))
-    estimates = _within(lows, weights, unexplored)
-    return Labels(
-        tuple(
-            Label(
-                name, estimates.get(name, 0.0), low := lows.get(name, 0.0), min(1, low + unexplored)
-            )
-            for name in names
-        ),
-        lows.get(None, 0.0),
-        unexplored,
-        tuple(_place(run, leaf, count, label) for leaf, (count, label) in cells.places if label),
-    )
+    return weights
+
+
+def _standard_error(weights: Sequence[float]) -> float | None:
+    if len(weights) < 2:
+        return None
+    return float(np.std(weights, ddof=1)) / math.sqrt(len(weights))
 
 
 def _marked(run: RunState, marks: Sequence[LabelRule]) -> dict[TokenIds, str]:
@@ -292,13 +314,13 @@ class _Cells:
 
     def __init__(self) -> None:
         self._cells: dict[TokenIds, tuple[str | None, float]] = {}  # label, log-probability
-        self.places: list[tuple[int, Decided]] = []
+        self.places: list[tuple[int, int, str]] = []  # leaf, number of tokens, label
 
     def add(self, tokens: Sequence[Token], leaf: int, decided: Decided) -> None:
         count, label = decided
         ids = tuple(token.id for token in tokens[:count])
-        if ids not in self._cells or self._cells[ids][0] != label:
-            self.places.append((leaf, decided))
+        if label and (ids not in self._cells or self._cells[ids][0] != label):
+            self.places.append((leaf, count, label))
         self._cells[ids] = label, math.fsum(token.log_prob for token in tokens[:count])
 
     def probabilities(self) -> dict[str | None, float]:

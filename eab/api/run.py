@@ -145,7 +145,7 @@ class Run(RunState):
         Raises:
             ConfigError: A rule is none of these, or a function returns something else.
         """
-        return labelled(self, self.labels) if rules is None else labelled_by(self, rules)
+        return labelled(self, self.labels) if rules is None else labelled_by([self], rules)
 
     def probability(self, of: Rule) -> Label:
         """How likely it is that a text has a property, with certain bounds.

@@ -9,7 +9,7 @@ import pytest
 from table_model import TableModel, random_table
 
 from eab import EntropyAdaptiveBranching, Run
-from eab.analysis.labels import is_json
+from eab.analysis.labels import is_json, labelled_by
 from eab.errors import ConfigError, RecordError
 from eab.events import Labelled, LabelRule
 
@@ -242,9 +242,39 @@ def test_wrong_rules_are_refused(rules, words):
         run.labelled(rules)
 
 
-def test_a_pattern_that_backtracks_for_ever_is_an_error():
+def test_a_pattern_that_backtracks_for_ever_is_an_error(monkeypatch):
+    monkeypatch.setattr("eab.analysis.answer_parts.MOST_SECONDS", 0.2)
     model = TableModel(random_table(3, 5), stop_ids=[4])
     run = EntropyAdaptiveBranching(model, **EXACT).run([0])
     run.paths[-1].tokens[-1].text = "a" * 60
     with pytest.raises(ConfigError, match="takes more than"):
         run.probability(re.compile("(a|a|aa)+$(?<=b)"))
+
+
+def test_runs_with_other_seeds_narrow_the_bounds_and_give_a_standard_error():
+    model = TableModel(random_table(3, 5), stop_ids=[4])
+    explorer = EntropyAdaptiveBranching(model, policy="fair", max_paths=3, **EXACT)
+    expected = exact(model, lambda text: " 2" in text)
+    covered, count = 0, 40
+    for start in range(count):
+        runs = [explorer.run([0], seed=8 * start + seed) for seed in range(8)]
+        found = labelled_by(runs, {"two": " 2"})["two"]
+        each = [run.probability(" 2") for run in runs]
+        assert max(one.low for one in each) - 1e-12 <= found.low <= expected + 1e-9
+        assert expected - 1e-9 <= found.high <= min(one.high for one in each) + 1e-12
+        covered += abs(found.estimate - expected) < 2 * found.standard_error
+    assert covered > 0.8 * count, "about 0.95, less for eight runs and few values"
+    assert labelled_by(runs[:1], {"two": " 2"})["two"].standard_error is None
+
+
+def test_prompts_are_compared_by_runs_with_the_same_seeds():
+    model = TableModel(random_table(3, 5), stop_ids=[4])
+    explorer = EntropyAdaptiveBranching(model, max_paths=3, **EXACT)
+    rules = {"two": " 2"}
+    first, second = explorer.compare_prompts([[0], [1]], rules, seeds=4)
+    assert first == labelled_by([explorer.run([0], seed=seed) for seed in range(4)], rules)
+    assert second == labelled_by([explorer.run([1], seed=seed) for seed in range(4)], rules)
+    with pytest.raises(ConfigError, match="seeds"):
+        explorer.compare_prompts([[0]], rules, seeds=1)
+    with pytest.raises(ConfigError, match="greedy"):
+        explorer.compare_prompts([[0]], rules, policy="greedy")
