@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from msgspec import structs
 from rich.console import Group, RenderableType
 from rich.progress import track
 from rich.table import Table
@@ -73,7 +74,7 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 def report_json(report: EvaluationReport, answering: Answering) -> dict[str, Any]:
     """The report with model and settings, as plain JSON values."""
     return {
-        "model": asdict(answering.model.card),
+        "model": structs.asdict(answering.model.card),
         "settings": asdict(answering.config),
         "verdict": verdict(report),
         **asdict(report),

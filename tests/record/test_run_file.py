@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,16 +19,15 @@ from eab.config import BranchingConfig
 from eab.errors import RecordError
 from eab.events import Event, ModelCard, Probed, RunStarted, StepTimed
 from eab.record import RunFile, dumps, is_truncated, load, loads, save
-from eab.record.typed_json import to_json
 from eab.run import fold
 
 CONFIG = BranchingConfig(entropy_threshold=0.4, max_paths=5, max_new_tokens=5, seed=3)
 EVENTS = events_of(TableModel(random_table(2, 5), stop_ids=[4]), "0", CONFIG)
-FIRST = {"format": "eab-run", "version": 3}
+FIRST = {"format": "eab-run", "version": 1}
 
 
 def unpacked(data: bytes) -> list[Any]:
-    return [json.loads(line) for line in gzip.decompress(data).decode("ascii").split("\n")]
+    return [json.loads(line) for line in gzip.decompress(data).splitlines()]
 
 
 def packed(lines: list[Any]) -> bytes:
@@ -48,7 +48,7 @@ def changed(kind: str, *place: str | int, to: object) -> bytes:
 
 
 HEADER, STARTED = gzip.decompress(dumps(EVENTS)).split(b"\n")[:2]
-PROBED = json.dumps(to_json(Probed(0, 1.0))).encode()
+PROBED = msgspec.json.encode(Probed(0, 1.0))
 
 
 def refusal(data: bytes) -> str:
@@ -97,20 +97,19 @@ def test_the_same_events_give_the_same_bytes(tmp_path):
         (b"", "incomplete|not a run file"),
         (b"not gzip at all", "not a run file"),
         (b"\x1f\x8b", "incomplete"),
-        (gzip.compress(b""), "line 1 is not JSON"),
+        (gzip.compress(b""), "not a run file"),
         (gzip.compress("é".encode()), "not a run file"),
         (packed([[1, 2]]), "not a run file"),
         (packed([{"format": "something else", "version": 1}]), "not a run file"),
-        (packed([FIRST | {"version": 4}]), "version 4; this program reads versions 2 and 3"),
-        (packed([FIRST | {"version": 1}, *unpacked(dumps(EVENTS))[1:]]), "has version 1; this"),
-        (packed([FIRST | {"version": "1"}]), "version '1'"),
+        (packed([FIRST | {"version": 4}]), "has version 4; this program reads version 1"),
+        (packed([FIRST | {"version": "1"}]), "not a run file"),
         (packed([FIRST]), "contains no events"),
-        (packed(["[" * 900]), "line 1 is not JSON"),
-        (packed(["[" * 100_000]), "its first line is too long"),
-        (packed([FIRST, "[" * 100_000]), "line 2 is not JSON"),
-        (packed([FIRST, "9" * 10_000]), "line 2 is not JSON"),
+        (packed(["[" * 900]), "not a run file"),
+        (packed(["[" * 100_000]), "not a run file"),
+        (packed([FIRST, "[" * 100_000]), "line 2 .* is not JSON"),
+        (packed([FIRST, "9" * 10_000]), "line 2 .* is not JSON"),
     ],
-    ids=range(15),
+    ids=range(14),
 )
 def test_a_file_that_is_not_a_run_file_is_refused_with_the_reason(data, reason):
     with pytest.raises(RecordError, match=reason):
@@ -225,17 +224,18 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, make, reason):
         ("TokensAppended", ("tokens", 0, 1), "3"),
         ("TokensAppended", ("tokens", 0, 1), True),
         ("TokensAppended", ("tokens", 0, 1), 3.0),
-        ("TokensAppended", ("tokens", 0, 2), 10**400),
-        ("TokensAppended", ("tokens", 0), [0, 3, -1.0, True]),
-        ("TokensAppended", ("tokens", 0), [0, 3, -1.0, 1, 1]),
+        ("TokensAppended", ("tokens", 0, 2), 5),
+        ("TokensAppended", ("tokens", 0, 3), 10**400),
+        ("TokensAppended", ("tokens", 0, 4), 1),
+        ("TokensAppended", ("tokens", 0), [0, 3, "a", -1.0, False, 1]),
         ("TokensAppended", ("tokens", 0), [0, 3]),
-        ("TokensAppended", ("tokens",), {"0": [0, 3, -1.0]}),
-        ("Predicted", ("texts", 0, 1), 5),
-        ("Predicted", ("texts", 0, 0), "3"),
-        ("Predicted", ("texts",), [[1]]),
+        ("TokensAppended", ("tokens",), {"0": [0, 3, "a", -1.0, False]}),
+        ("Predicted", ("predictions", 0, 2, 0, 1), 5),
+        ("Predicted", ("predictions", 0, 2, 0), [1, "a"]),
+        ("Predicted", ("predictions", 0, 2, 0), [1, "a", 0.5, 3]),
         ("Predicted", ("predictions", 0, 2), [1, 2, 3]),
         ("Predicted", ("predictions", 0, 2), 3),
-        ("Predicted", ("predictions", 0, 2, 1), "1"),
+        ("Predicted", ("predictions", 0, 2, 0, 2), "1"),
         ("Predicted", ("predictions", 0), [0, 1.0, [], [0.0, 1.0], 3]),
         ("Predicted", ("predictions",), None),
         ("Forked", ("children",), [[1]]),
@@ -250,7 +250,7 @@ def test_a_value_of_the_wrong_type_is_refused_and_never_converted(kind, field, v
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_a_number_that_is_not_finite_is_refused(value):
-    data = changed("TokensAppended", "tokens", 0, 2, to=12345.5)
+    data = changed("TokensAppended", "tokens", 0, 3, to=12345.5)
     refusal(gzip.compress(gzip.decompress(data).replace(b"12345.5", value.encode())))
 
 
