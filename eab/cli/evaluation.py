@@ -23,7 +23,7 @@ from eab.labs.tuning.evaluation_report import (
     written,
 )
 from eab.labs.tuning.prompt_sets import Question
-from eab.record.whole_file import write_table
+from eab.record.files import write_table
 
 
 def answer_all(answering: Answering, questions: Sequence[Question]) -> list[SamplingResults]:

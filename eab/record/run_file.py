@@ -1,4 +1,4 @@
-"""Save and load run files: gzipped JSON lines, a header with the version and then an event a line.
+"""Run files: gzipped JSON lines, a header with the version and then an event a line.
 
     {"format":"eab-run","version":1}
     {"event":"RunStarted","prompt":"Once","prompt_tokens":[403],...}
@@ -33,7 +33,6 @@ from eab.events import Event, Pause, Predicted, RunEnded, RunStarted, Speculated
 from eab.events.chat import read_messages, title_of
 from eab.formatting import quoted
 from eab.record.typed_json import decoder, read
-from eab.record.whole_file import save_whole
 from eab.run import RunFold, RunState
 
 MOST_TOKENS: Final = MAX_PATHS * MAX_NEW_TOKENS  # per run, with the largest settings
@@ -107,8 +106,8 @@ _CHUNK: Final = 2**18  # bytes read and unpacked at a time
 
 
 class _Header(msgspec.Struct):
-    format: Literal["eab-run"] = "eab-run"
-    version: int = VERSION
+    format: Literal["eab-run"]
+    version: int
 
 
 # ---- one event
@@ -138,6 +137,8 @@ def decode(line: bytes) -> Event:
         event = _read(line)  # may have parts of characters; otherwise, this says what is wrong
     try:
         _check_consistency(event)
+    except UnicodeEncodeError as error:
+        raise RecordError(f"{quoted(error.object)} is not valid text") from error
     except ValueError as error:
         raise RecordError(str(error)) from error
     return event
@@ -202,11 +203,6 @@ def _within(name: str, value: float, low: float, high: float) -> None:
 # ---- writing
 
 
-def save(events: Iterable[Event], path: Path | str) -> None:
-    """Write a run file, replacing an older one only at the end; RecordError if that fails."""
-    save_whole(path, dumps(events))
-
-
 def dumps(events: Iterable[Event]) -> bytes:
     """A run file as bytes, the same for the same events; RecordError for NaN or too many events."""
     packed = BytesIO()
@@ -223,7 +219,7 @@ class RunLines:
     def __init__(self, file: BinaryIO, level: int = LEVEL) -> None:
         self._amounts = Amounts("the run")
         self._packed = gzip.GzipFile("", "wb", level, fileobj=file, mtime=0)
-        self._add(msgspec.json.encode(_Header()))
+        self._add(msgspec.json.encode(_Header("eab-run", VERSION)))
 
     def add(self, event: Event) -> None:
         """Pack an event."""
@@ -270,10 +266,10 @@ def _load(file: BinaryIO, name: str, most_tokens: int) -> list[Event]:
     amounts = Amounts(name, most_tokens)
     state, events = RunFold(), list[Event]()
     try:
-        for number, line in enumerate(_lines(file, name, amounts), start=1):
-            if number == 1:
-                _check_header(line, name)
-            if number == 1 or not line:
+        lines = _lines(file, name, amounts)
+        _check_header(next(lines), name)
+        for number, line in enumerate(lines, start=2):
+            if not line:
                 continue
             event = _apply(state, line, f"{name}, line {number}")
             events.append(event)
@@ -305,7 +301,8 @@ def _check_header(line: bytes, name: str) -> None:
         ) from error
     if header.version != VERSION:
         raise RecordError(
-            f"{name} has version {header.version}; this program reads version {VERSION}"
+            f"{name} has version {header.version}; this program reads version {VERSION}. Update "
+            "it, or make the run again"
         )
 
 

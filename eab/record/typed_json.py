@@ -67,6 +67,8 @@ def _explained(error: msgspec.ValidationError, value: Any, kind: Any) -> str:
     if "[...]" in place:  # one of the values of a dict; msgspec does not say which
         return f"{place.lstrip('.')}: {words}"
     expected = words.partition(", got ")[0]
+    if expected.startswith("object contains unknown field "):
+        return _unknown(expected.split()[-1])
     for name, index in steps:
         value = value[name or int(index)]
     if expected.startswith("invalid enum value"):
@@ -91,10 +93,14 @@ def _choices(kind: Any) -> list[str]:
     return [word for part in get_args(kind) for word in _choices(part)]
 
 
+def _unknown(name: str) -> str:
+    return f"{quoted(name)} is unknown here; remove it, or correct it"
+
+
 def _check_names(given: Any, made: Any) -> None:
     """Refuse keys that are not fields of a dataclass, because msgspec ignores them."""
     if is_dataclass(made) and (unknown := given.keys() - _names(made.__class__)):
-        raise NotDeclaredError(f"{quoted(min(unknown))} is unknown here; remove it, or correct it")
+        raise NotDeclaredError(_unknown(min(unknown)))
     if not (is_dataclass(made) or isinstance(made, msgspec.Struct)):
         return
     for name, value in given.items():

@@ -161,9 +161,9 @@ def test_a_text_or_list_that_is_too_long_is_refused_before_its_elements_are_read
     ("messages", "prompt", "why"),
     [
         ([{"role": "user", "content": 3}], "Hi", r"messages\[0\].content: expected str, got 3"),
-        ([{"role": "user", "content": "Hi", "name": "x"}], "Hi", "unknown field name"),
+        ([{"role": "user", "content": "Hi", "name": "x"}], "Hi", "'name' is unknown here"),
         ([{"role": "<b>", "content": "Hi"}], "Hi", r"role of messages\[0\] is '<b>'"),
-        ([{"role": "user", "content": "\udc80"}], "\udc80", "surrogates"),
+        ([{"role": "user", "content": "\udc80"}], "\udc80", "is not valid text"),
         ([{"role": "user", "content": "Hi"}], "Ho", "prompt is not the title of the messages"),
         ("Hi", "Hi", "expected array"),
     ],

@@ -103,13 +103,14 @@ def test_the_same_events_give_the_same_bytes(tmp_path):
         (packed([{"format": "something else", "version": 1}]), "not a run file"),
         (packed([FIRST | {"version": 4}]), "has version 4; this program reads version 1"),
         (packed([FIRST | {"version": "1"}]), "not a run file"),
+        (packed([{"format": "eab-run"}]), "not a run file"),
         (packed([FIRST]), "contains no events"),
         (packed(["[" * 900]), "not a run file"),
         (packed(["[" * 100_000]), "not a run file"),
         (packed([FIRST, "[" * 100_000]), "line 2 .* is not JSON"),
         (packed([FIRST, "9" * 10_000]), "line 2 .* is not JSON"),
     ],
-    ids=range(14),
+    ids=range(15),
 )
 def test_a_file_that_is_not_a_run_file_is_refused_with_the_reason(data, reason):
     with pytest.raises(RecordError, match=reason):
