@@ -22,6 +22,7 @@ from eab.events.values import (
     EntropyBounds,
     Growth,
     KVUsage,
+    LabelRule,
     LayerRow,
     Message,
     ModelCard,
@@ -44,6 +45,8 @@ __all__ = [
     "Growth",
     "KVUsage",
     "KvMeasured",
+    "LabelRule",
+    "Labelled",
     "LayerRow",
     "LimitActed",
     "Message",
@@ -271,7 +274,7 @@ class StepTimed(Pause, frozen=True):
 
 
 class RunEnded(_Kind, frozen=True):
-    """The last event."""
+    """The last event that the engine emits."""
 
     step: fields.StepIndex  # steps decided so far
     reason: EndReason  # `unwatched`: the server stopped the run because no open tab watched it
@@ -281,6 +284,13 @@ class RunEnded(_Kind, frozen=True):
     def stopped(self) -> bool:
         """Whether the run was stopped early without an error."""
         return self.reason in ("stopped", "unwatched")
+
+
+class Labelled(_Kind, frozen=True):
+    """The user gave labels to texts of the run, which may have ended; replaces earlier labels."""
+
+    step: fields.StepIndex  # steps decided so far
+    rules: Annotated[tuple[LabelRule, ...], fields.PER_RUN]
 
 
 Event: TypeAlias = (
@@ -298,4 +308,5 @@ Event: TypeAlias = (
     | KvMeasured
     | StepTimed
     | RunEnded
+    | Labelled
 )

@@ -29,7 +29,7 @@ from msgspec import structs
 
 from eab.config import MAX_NEW_TOKENS, MAX_PATHS, BranchingConfig
 from eab.errors import RecordError
-from eab.events import Event, Pause, Predicted, RunEnded, RunStarted, Speculated
+from eab.events import Event, Labelled, Pause, Predicted, RunEnded, RunStarted, Speculated
 from eab.events.chat import read_messages, title_of
 from eab.formatting import quoted
 from eab.record.typed_json import decoder, read
@@ -191,8 +191,8 @@ def _check_consistency(event: Event) -> None:
             _within("verified", event.verified, 0, drafted)
             _within("accepted", event.accepted, max(0, event.verified - 1), event.verified)
             _within("the number of texts", len(event.draft_texts), drafted, drafted)
-        case RunEnded():
-            event.message.encode("utf-8")
+        case RunEnded() | Labelled():
+            msgspec.json.encode(event)
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:
@@ -259,7 +259,7 @@ def loads(data: bytes, name: str = "the run file", most_tokens: int = MOST_TOKEN
 
 def is_truncated(events: Sequence[Event]) -> bool:
     """Whether a file's events lack an end: the process was killed or the copy is incomplete."""
-    return not isinstance(events[-1], RunEnded)
+    return not any(isinstance(event, RunEnded) for event in events)
 
 
 def _load(file: BinaryIO, name: str, most_tokens: int) -> list[Event]:

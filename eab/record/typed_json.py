@@ -72,18 +72,21 @@ def _explained(error: msgspec.ValidationError, value: Any, kind: Any) -> str:
     for name, index in steps:
         value = value[name or int(index)]
     if expected.startswith("invalid enum value"):
-        declared = reduce(_inner, [name for name, _ in steps], kind)
+        declared = reduce(_inner, steps, kind)
         expected = f"expected one of: {', '.join(_choices(declared))}"
     got = f"a length of {len(value):,}" if "of length" in expected else quoted(value)
     return f"{place.lstrip('.')}: {expected}, got {got}".lstrip(": ")
 
 
-def _inner(kind: Any, name: str) -> Any:
-    """The declared type of a field, or of a tuple's elements if `name` is empty."""
-    if name:
-        owner = next(part for part in (kind, *get_args(kind)) if hasattr(part, "__annotations__"))
-        return get_type_hints(owner)[name]
-    return next(part for part in (kind, *get_args(kind)) if get_origin(part) is tuple).__args__[0]
+def _inner(kind: Any, step: tuple[str, str]) -> Any:
+    """The declared type of a field, by its name, or by its index in a NamedTuple or a tuple."""
+    (name, index), parts = step, (kind, *get_args(kind))
+    of_tuple = [get_args(part)[0] for part in parts if get_origin(part) is tuple]
+    if of_tuple and not name:
+        return of_tuple[0]
+    owner = next(part for part in parts if hasattr(part, "__annotations__"))
+    hints = get_type_hints(owner)
+    return hints[name] if name else [*hints.values()][int(index)]
 
 
 def _choices(kind: Any) -> list[str]:

@@ -24,38 +24,38 @@ from eab.events import (
     Speculated,
     StepTimed,
 )
+from eab.events.fields import MAX_TOKEN_CHARACTERS
 from eab.record.run_file import decode, encode
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 st.register_type_strategy(float, NUMBERS)
 st.register_type_strategy(BranchingConfig, CONFIGS)
 st.register_type_strategy(int, st.integers(-MAX_SEED, MAX_SEED))
-OF_TOKENS = {"text", "prompt_texts", "draft_texts"}  # may have lone surrogates that stand for bytes
 
 
-def in_range(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
+def in_range(kind: Any) -> st.SearchStrategy[Any]:
     """Values of this type, within the ranges that its fields declare."""
     if get_origin(kind) is Annotated:
-        return declared(kind.__origin__, kind.__metadata__[0], name)
+        return declared(kind.__origin__, kind.__metadata__[0])
     if get_origin(kind) is UnionType:
         return st.one_of(map(in_range, get_args(kind)))
     if kind is not BranchingConfig and hasattr(kind, "__annotations__"):
         hints = get_type_hints(kind, include_extras=True)
-        return st.builds(kind, **{field: in_range(hint, field) for field, hint in hints.items()})
+        return st.builds(kind, **{field: in_range(hint) for field, hint in hints.items()})
     return st.from_type(kind)
 
 
-def declared(kind: Any, limit: Meta, name: str) -> st.SearchStrategy[Any]:
+def declared(kind: Any, limit: Meta) -> st.SearchStrategy[Any]:
     """Values within a declared range or length."""
     if limit.max_length is None:
         numbers = st.integers if kind is int else st.floats
         return numbers(limit.ge, limit.le)
     if kind is str:
         characters = st.characters(exclude_categories=["Cs"])
-        if name in OF_TOKENS:
+        if limit.max_length == MAX_TOKEN_CHARACTERS:  # may have lone surrogates for bytes
             characters |= st.integers(0xDC80, 0xDCFF).map(chr)
-        return st.text(characters, max_size=limit.max_length)
-    return st.lists(in_range(get_args(kind)[0], name), max_size=min(5, limit.max_length)).map(tuple)
+        return st.text(characters, min_size=limit.min_length or 0, max_size=limit.max_length)
+    return st.lists(in_range(get_args(kind)[0]), max_size=min(5, limit.max_length)).map(tuple)
 
 
 def in_order(seen: PathPrediction) -> PathPrediction:
@@ -133,7 +133,7 @@ def from_json(value: Any) -> Event:
 
 
 def test_every_text_and_every_list_declares_its_maximum_length():
-    assert len(PLACES) == 41
+    assert len(PLACES) == 42
     for event, path, kind in PLACES:
         assert get_origin(kind) is Annotated, (event, path)
         assert kind.__metadata__[0].max_length is not None, (event, path)

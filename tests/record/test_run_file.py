@@ -17,7 +17,7 @@ from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig
 from eab.errors import RecordError
-from eab.events import Event, ModelCard, Probed, RunStarted, StepTimed
+from eab.events import Event, Labelled, LabelRule, ModelCard, Probed, RunStarted, StepTimed
 from eab.record import RunFile, dumps, is_truncated, load, loads, save
 from eab.run import fold
 
@@ -131,6 +131,25 @@ def test_a_file_that_is_cut_anywhere_opens_up_to_its_last_step_or_is_refused():
         assert isinstance(events[-1], RunStarted | StepTimed)
         assert is_truncated(events)
     assert not is_truncated(EVENTS)
+
+
+def test_labels_after_the_end_are_saved_and_checked():
+    events = [
+        *EVENTS,
+        Labelled(3, (LabelRule("a", "mark", "", 1), LabelRule("é", "contains", "b"))),
+    ]
+    assert loads(dumps(events)) == events
+    assert not is_truncated(events)
+    data = dumps(events)
+    for place, value, reason in [
+        ((0, 1), "marks", 'rules\\[0\\]\\[1\\]: expected one of: "mark", "contains"'),
+        ((0, 0), "\udc80", "is not valid text"),
+        ((0, 4), 10**6, "marks token 1000000 of path 1"),
+    ]:
+        lines = unpacked(data)
+        lines[-1]["rules"][place[0]][place[1]] = value
+        with pytest.raises(RecordError, match=reason):
+            loads(packed(lines))
 
 
 def test_a_growing_run_file_holds_every_step_and_leaves_the_older_file(tmp_path):
