@@ -14,7 +14,7 @@ Two runs in one tree have messages, too, with the run that each path belongs to.
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from eab import token_text
@@ -184,7 +184,10 @@ def _labels_record(run: RunState) -> dict[str, Any]:
     places = {label.name: place for place, label in enumerate(found)}
     return {
         "rules": [rule._asdict() for rule in run.labels],
-        "shares": [asdict(label) for label in found],
+        "shares": [
+            {"name": each.name, "estimate": each.estimate, "low": each.low, "high": each.high}
+            for each in found
+        ],
         "unexplored": found.unexplored,
         "cover": [[path, token, places[label]] for path, token, label in found.cover],
     }
