@@ -88,7 +88,7 @@ export class Presentation {
   raise() {
     const { root } = this;
     if (!root.popover) return; // left before the screen was full
-    if (root.showPopover && root.matches(":popover-open")) root.hidePopover();
+    root.hidePopover?.();
     root.showPopover?.();
     root.focus({ preventScroll: true }); // so the board gets the remote's keys
   }
