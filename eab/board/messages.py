@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from eab import token_text
+from eab.analysis.answers import group_answers
 from eab.analysis.kv_allocation import separate_bytes
+from eab.analysis.labels import labelled
 from eab.analysis.merged_runs import Merged, graft, merge
-from eab.board.deciding_forks import deciding_forks
+from eab.analysis.uncertainty import attribute_to_forks
 from eab.board.still import MAX_BYTES_OF_CHARACTER, pieces
 from eab.config import AUTO
 from eab.events import Probed
@@ -28,6 +30,7 @@ from eab.figures.captions import entropy_sentence, limit_sentence, sentences_at,
 from eab.figures.memory_captions import memory_sentence
 from eab.figures.run_comparison import diff_entropy_sentence, diff_tree_sentence
 from eab.figures.run_names import file_stem, origin_words
+from eab.figures.uncertainty import effect_words, forks_sentence
 from eab.formatting import ending, excerpt
 from eab.run import Path, RunState, Step, Token
 
@@ -125,6 +128,7 @@ _NOT_STARTED: Final[dict[str, Any]] = {
     "max_steps": 0,
     "ended": "",
     "limit": "",
+    "labels": None,
     "deciding": None,
     "r": AUTO,
     "texts": [],
@@ -155,6 +159,7 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
         "max_steps": started.config.max_new_tokens,
         "ended": run.ended.reason if run.ended else "",
         "limit": limit_sentence(run),
+        "labels": _labels_record(run) if run.labels else None,
         "deciding": deciding_forks(run),
         "r": started.config.r,
         "paths": [
@@ -170,6 +175,21 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
             "entropy": entropy_sentence(run),
             "memory": memory_sentence(run),
         },
+    }
+
+
+def _labels_record(run: RunState) -> dict[str, Any]:
+    """The labels: their rules, how likely each is, and the tokens that decide them."""
+    found = labelled(run, run.labels)
+    places = {label.name: place for place, label in enumerate(found)}
+    return {
+        "rules": [rule._asdict() for rule in run.labels],
+        "shares": [
+            {"name": each.name, "estimate": each.estimate, "low": each.low, "high": each.high}
+            for each in found
+        ],
+        "unexplored": found.unexplored,
+        "cover": [[path, token, places[label]] for path, token, label in found.cover],
     }
 
 
@@ -305,6 +325,33 @@ def _step_record(run: RunState, step: Step) -> dict[str, Any]:
     }
 
 
+def deciding_forks(run: RunState) -> dict[str, Any] | None:
+    """Which forks decide the answer, the first sentence of a text; None during the run, and if
+    there is no fork to judge. Answers are compared by the rule `exact`.
+
+    Returns:
+        JSON values. `sentence` names the fork that decides most. `forks`: [path that forks, its
+        share (0 to 1) of the semantic entropy, what it decides, in words that follow "The fork"].
+        `answers`: [answer, paths] for each answer that several texts give.
+    """
+    if run.ended is None or run.started.config.policy == "independent":
+        return None
+    answers = group_answers(run, "sentence")
+    forks = attribute_to_forks(run, answers)
+    if not forks:
+        return None
+    total = sum(fork.contribution for fork in forks) or 1.0
+    shared = [answer for answer in answers.ranked if len(answer.leaves) > 1]
+    return {
+        "sentence": forks_sentence(run, forks, "the first sentence"),
+        "forks": [
+            [fork.path, round(fork.contribution / total, 4), effect_words(fork, forks)]
+            for fork in forks
+        ],
+        "answers": [[token_text.visible(answer.text), list(answer.leaves)] for answer in shared],
+    }
+
+
 def diff_message(a: RunState, b: RunState, key: str) -> dict[str, Any]:
     """The message about two runs of one prompt.
 
@@ -335,6 +382,7 @@ def _message(both: Merged, key: str, sentences: dict[str, str]) -> dict[str, Any
         "mode": "replay",
         "autoplay": False,
         "limit": "",
+        "labels": None,
         "deciding": None,
         "sides": list(both.sides),
         "steps": [{"step": step, **nothing} for step in range(last + 1)],

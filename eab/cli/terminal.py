@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from msgspec import structs
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Column, Table
@@ -67,7 +68,7 @@ def as_json(run: RunState) -> dict[str, Any]:
         "kv": kv_bytes(run),
         "settings": asdict(started.config),
         "threshold_nats": started.threshold_nats,
-        "model": asdict(started.model),
+        "model": structs.asdict(started.model),
         "tokens_through_model": run.tokens_through_model,
         "tokens_reused": run.tokens_reused,
         "seconds": run.seconds,
@@ -202,7 +203,7 @@ def caches_json(report: Report) -> dict[str, Any]:
     return {
         "prompt": started.prompt if started else "",
         "settings": {name: value for name, value in settings.items() if name != "cache"},
-        "model": asdict(started.model) if started else {},
+        "model": structs.asdict(started.model) if started else {},
         "variants": [cost_values(cost) for cost in costs_of(report)],
         "agreements": [asdict(agreement) for agreement in agreements(report)],
         "agreed": agree(report) and has_all_runs(report),

@@ -1,7 +1,6 @@
 """The frozen, plain values that events consist of."""
 
-from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
@@ -9,8 +8,11 @@ from eab.events import fields
 from eab.weight_formats import AS_LOADED, PLAIN, full_name
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """A value without cycles, which garbage collection need not visit; JSON omits its defaults."""
+
+
+class Message(Value, frozen=True):
     """One message of a chat (see `eab.events.chat.read_messages`): `Message("user", "Hello")`.
 
     Attributes:
@@ -21,11 +23,8 @@ class Message:
     content: fields.PromptText
 
 
-class Candidate(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """One of the most likely tokens of a prediction.
-
-    Most objects of a run are candidates, so they are kept out of garbage collection for speed.
-    """
+class Candidate(Value, frozen=True, array_like=True):
+    """One of the most likely tokens of a prediction; most objects of a run are candidates."""
 
     token: fields.TokenId
     text: fields.TokenText  # its text (see eab.token_text)
@@ -77,6 +76,19 @@ class NewWeight(NamedTuple):
     weight: fields.Weight
 
 
+class LabelRule(NamedTuple):
+    """Which texts have a label: `mark`, those that begin with the tokens of the path up to this
+    one; `contains`, those that contain the text, ignoring case; `pattern`, those in which this
+    regular expression is found; `json`, those that are valid JSON. See `eab.analysis.labels`.
+    """
+
+    label: fields.LabelName
+    kind: Literal["mark", "contains", "pattern", "json"]
+    text: fields.RuleText = ""
+    path: fields.Whole = 0
+    token: fields.Count = 0  # its index in the path
+
+
 class PathRows(NamedTuple):
     """The KV rows that one live path reads."""
 
@@ -85,8 +97,7 @@ class PathRows(NamedTuple):
     private: fields.Whole  # rows that only this path reads
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(Value, frozen=True):
     """One reallocation of a cache's tensors."""
 
     rows: fields.Count  # rows that the tensors hold afterwards
@@ -98,8 +109,7 @@ class Growth:
     r: fields.Count = 0
 
 
-@dataclass(frozen=True, slots=True)
-class KVUsage:
+class KVUsage(Value, frozen=True):
     """The contents of a KV cache: distinct rows by use, their bytes, and totals since the run
     started.
 
@@ -167,8 +177,7 @@ class WindowRows(NamedTuple):
     row_bytes: fields.Count  # bytes that these layers together store for a token
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCard:
+class ModelCard(Value, frozen=True):
     """What a reader of the run needs to know about the model."""
 
     name: fields.ModelName  # as given to `eab.load_model`

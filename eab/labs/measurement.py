@@ -16,7 +16,7 @@ import msgspec
 import pandas as pd
 
 from eab.errors import RecordError
-from eab.events import Event, Progressed, RunEnded
+from eab.events import EndReason, Event, Progressed, RunEnded
 from eab.figures.timings import ratio_words, with_spread
 from eab.formatting import counted, with_ratio
 from eab.record import report as reports
@@ -134,8 +134,9 @@ class _ReportFormat(reports.ReportFormat[Report]):
             for table in report.tables
             if (rows := report.rows(table))
         }
-        began, ended = map(msgspec.to_builtins, (report.began, report.ended))
-        return self.head | {"began": began, "tables": tables, "ended": ended}
+        began, ended = msgspec.to_builtins(report.began), report.ended
+        reason = None if ended is None else ended.reason
+        return self.head | {"began": began, "tables": tables, "ended": reason}
 
     def events_in(self, content: dict[str, Any]) -> Iterable[LabEvent]:
         yield read(content["began"], LabBegan)
@@ -143,7 +144,7 @@ class _ReportFormat(reports.ReportFormat[Report]):
             for values in zip(*columns.values(), strict=True):
                 yield Row(table, dict(zip(columns, values, strict=True)))
         if content["ended"] is not None:
-            yield read(content["ended"], RunEnded)
+            yield RunEnded(0, read(content["ended"], EndReason))  # type: ignore[arg-type]
 
 
 _FORMAT: Final = _ReportFormat(Report, "eab-measurement", 1)

@@ -20,7 +20,7 @@ from eab.board.messages import Feed
 from eab.events import Event
 from eab.figures.captions import cost_sentence, weight_sentence
 from eab.formatting import counted
-from eab.record.whole_file import save_whole
+from eab.record.files import save_whole
 from eab.run import RunState, fold
 
 _ESCAPES: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}

@@ -3,13 +3,13 @@ The board alone is tested in test_board_page.py.
 """
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from browser_steps import OpenPage
 from invented_runs import HOSTILE, with_each
 from made_runs import bundled, bundled_run
+from msgspec import structs
 from playwright.sync_api import Locator, Page, expect
 
 from eab import record
@@ -58,8 +58,8 @@ def test_the_first_visit_plays_a_run_in_the_system_theme(open_page: OpenPage) ->
 def test_a_live_run_grows_until_it_is_stopped_and_the_board_is_not_replaced(
     open_page: OpenPage,
 ) -> None:
-    # Many texts and many tokens: the run must not be over before it can be stopped.
-    settings = "policy=independent&max_paths=64&max_new_tokens=490"
+    # Many texts, many tokens and no cache: on a slow machine, too, the run is not over before it is stopped.
+    settings = "policy=independent&max_paths=64&max_new_tokens=490&cache=recompute"
     page = open_page(f"?prompt=Once+upon+a+time,+there+was+a+dog&{settings}")
     wait_for_board(page)
     run(page)
@@ -159,7 +159,7 @@ def test_hostile_tokens_are_shown_as_plain_text(open_page: OpenPage, tmp_path: P
 def _hostile(event: Event) -> Event:
     match event:
         case RunStarted():
-            return replace(
+            return structs.replace(
                 event, prompt="<script>document.title='broken'</script> $y$ " + event.prompt
             )
         case TokensAppended(step, tokens):
