@@ -60,7 +60,7 @@ def _texts(_: OpenRun, run: RunState) -> None:
     st.text(weight_sentence(run))
     table = samples_table(run)
     for name in ("log_prob", "mean_entropy"):
-        table[name] = [f"{nats:.2f}" for nats in table[name]]
+        table[name] = table[name].map(nats)
     kept = run.started.kept_text
     table["text"] = [plain(token_text.visible_join([kept, text])) for text in table["text"]]
     table["weight"] = [f"{weight:.1%}" for weight in table["weight"]]

@@ -16,7 +16,7 @@ import numpy as np
 from eab import token_text
 from eab.errors import ConfigError
 from eab.formatting import quoted
-from eab.run import Path, RunState, Token
+from eab.run import Path, RunState, Token, least_probability
 
 # A text that texts with the property contain, or a function of a text
 Property: TypeAlias = str | Callable[[str], bool]
@@ -61,7 +61,7 @@ def probability(run: RunState, of: Property) -> Probability:
         has, count = _decided(run, path, tokens, of)
         if has is not None:
             known = tuple(token.id for token in tokens[:count])
-            seen[has][known] = math.exp(math.fsum(token.log_prob for token in tokens[:count]))
+            seen[has][known] = least_probability(tokens[:count])
         if has and path.status != "pruned":
             weight += path.weight
     low = min(1.0, math.fsum(seen[True].values()))

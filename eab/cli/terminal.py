@@ -17,7 +17,7 @@ from eab.analysis.kv_allocation import separate_bytes
 from eab.analysis.uncertainty import attribute_to_forks, uncertainty
 from eab.events.chat import as_json as as_json_messages
 from eab.figures.captions import answers_sentence, cost_sentence, limit_sentence
-from eab.figures.uncertainty import forks_sentence, uncertainty_sentence
+from eab.figures.uncertainty import forks_sentence, nats, uncertainty_sentence
 from eab.formatting import counted
 from eab.labs.variants.costs import (
     COST_NOTE,
@@ -303,11 +303,10 @@ def _sample_table(run: RunState, unknown: Collection[Place]) -> Table:
 
 
 def _sample_row(sample: Sample, unknown: Collection[Place]) -> list[str]:
-    entropy = sum(sample.entropies) / max(1, len(sample.entropies))
     return [
         f"{sample.weight:.1%}",
-        f"{sample.log_prob:.2f}",
-        f"{entropy:.2f}",
+        nats(sample.log_prob),
+        nats(sample.mean_entropy),
         str(len(sample.token_ids)),
         _end(sample, {}, unknown),
         token_text.visible(sample.text),

@@ -120,6 +120,8 @@ class RunStarted:
     logits_processors: Annotated[tuple[fields.Word, ...], fields.PER_PROCESSOR] = ()
     parse_special: bool = False  # whether control tokens in the prompt were control tokens
     by_token_ids: bool = False  # whether the prompt was given as token ids; `prompt` is their text
+    # How many samples that others made were imported as this run; 0 if a model made it here
+    imported: fields.Count = 0
 
     @property
     def own_parts(self) -> str:
@@ -127,6 +129,11 @@ class RunStarted:
         own = [f"the policy {self.config.policy}"] if self.config.policy.startswith(OWN) else []
         names = ", ".join(self.logits_processors)
         return " and ".join([*own, *([f"logits processors ({names})"] if names else [])])
+
+    @property
+    def can_be_recomputed(self) -> bool:
+        """Whether the run's events hold all that its decisions depended on."""
+        return not self.own_parts and not self.imported
 
     @property
     def continued_tokens(self) -> tuple[int, ...]:
@@ -250,6 +257,8 @@ class PathFinished:
     step: fields.StepIndex
     path: fields.PathId
     reason: FinishReason
+    # What others said of the samples with this text, in an imported run: a reward or a label
+    label: fields.Label | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ def nats(value: float | None) -> str:
 
 def forks_sentence(run: RunState, forks: Sequence[ForkShare], answer: str = "the answer") -> str:
     """The fork that causes most of the semantic entropy, and how many change no answer."""
+    if run.started.imported:
+        return "Which forks decide the answer is not computed for imported samples."
     if run.started.config.policy == "independent":
         return (
             "Independent texts share no fork. Choose the policy fair to see where the answers "

@@ -185,10 +185,12 @@ def _flat(candidates: Sequence[Candidate]) -> list[float]:
     return flat
 
 
-def _short(numbers: list[float]) -> tuple[list[float], dict[str, bool]]:
+def _short(numbers: list[float | None]) -> tuple[Sequence[float | None], dict[str, bool]]:
     """The numbers with only the digits that float32 needs, and the key that says so. If they are
     not exact in float32, they are returned unchanged, without the key.
     """
+    if None in numbers:
+        return numbers, {}
     with np.errstate(over="ignore"):
         single = np.array(numbers, np.float32)
     if single.tolist() != numbers:

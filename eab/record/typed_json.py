@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_
 import msgspec
 
 from eab.errors import EabError, RecordError
-from eab.events import Event, Predicted, RunEnded, RunStarted, Speculated
+from eab.events import Event, PathFinished, Predicted, RunEnded, RunStarted, Speculated
 from eab.events.chat import read_messages, title_of
 from eab.formatting import quoted
 
@@ -135,9 +135,11 @@ _KINDS: Final = {kind.__name__: kind for kind in get_args(Event)}
 def to_json(event: Event) -> dict[str, Any]:
     """The event as JSON values, with the name of its class as `event`."""
     made: dict[str, Any] = msgspec.to_builtins(event) | {"event": type(event).__name__}
-    for name in ("logits_processors", "parse_special", "by_token_ids"):
+    for name in ("logits_processors", "parse_special", "by_token_ids", "imported"):
         if not made.get(name, True):
             del made[name]  # so that older versions of the program can read the file
+    if made.get("label", "") is None:
+        del made["label"]
     return made
 
 
@@ -182,6 +184,8 @@ def _check_consistency(event: Event) -> None:
             _within("the number of texts", len(event.draft_texts), drafted, drafted)
         case RunEnded():
             event.message.encode("utf-8")
+        case PathFinished(label=str(label)):
+            label.encode("utf-8")
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:

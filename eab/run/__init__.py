@@ -5,7 +5,17 @@ Every prefix of an event list folds, so a run that is live, was stopped or faile
 
 from eab.run.folding import RunFold, fold, fold_prefix
 from eab.run.state import RunState
-from eab.run.tree import Path, PathStatus, Sample, Step, Token, largest_first
+from eab.run.tree import (
+    Path,
+    PathStatus,
+    Sample,
+    Step,
+    Token,
+    largest_first,
+    least_probability,
+    log_prob_of,
+    mean_entropy_of,
+)
 
 __all__ = [
     "Path",
@@ -18,4 +28,7 @@ __all__ = [
     "fold",
     "fold_prefix",
     "largest_first",
+    "least_probability",
+    "log_prob_of",
+    "mean_entropy_of",
 ]

@@ -3,7 +3,7 @@
 import json
 from dataclasses import fields, is_dataclass, replace
 from types import UnionType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from any_config import CONFIGS
@@ -33,15 +33,15 @@ st.register_type_strategy(BranchingConfig, CONFIGS)
 st.register_type_strategy(int, st.integers(-MAX_SEED, MAX_SEED))
 # These contain no lone surrogates; others may contain those that stand for bytes.
 OF_THE_MODEL = {"name", "family", "dtype", "device", "weights", "layout"}
-ENCODABLE = OF_THE_MODEL | {"role", "content", "prompt", "message", "logits_processors"}
+ENCODABLE = OF_THE_MODEL | {"role", "content", "prompt", "message", "logits_processors", "label"}
 
 
 def in_range(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
     """Values of this type, within the ranges that its fields declare."""
     if get_origin(kind) is Annotated:
         return declared(kind.__origin__, kind.__metadata__[0], name)
-    if get_origin(kind) is UnionType:
-        return st.one_of(map(in_range, get_args(kind)))
+    if get_origin(kind) in (UnionType, Union):
+        return st.one_of(*(in_range(one, name) for one in get_args(kind)))
     if kind is not BranchingConfig and hasattr(kind, "__annotations__"):
         hints = get_type_hints(kind, include_extras=True)
         return st.builds(kind, **{field: in_range(hint, field) for field, hint in hints.items()})
