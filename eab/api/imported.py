@@ -6,15 +6,17 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, overload
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from eab import token_text
 from eab.analysis.sample_tree import Branch, sample_tree
 from eab.api.arguments import Prompt
 from eab.api.run import Run
+from eab.branching.entropy_bounds import entropy_bounds
 from eab.config import MAX_PATHS, BranchingConfig
 from eab.errors import ConfigError
 from eab.events import (
@@ -38,16 +40,16 @@ from eab.events import (
     TokensAppended,
 )
 from eab.events.fields import MAX_CANDIDATES
+from eab.models.loading import load_tokenizer
+from eab.models.token_bytes import TokenTexts
 from eab.record.samples import (
     CUT,
-    FileLines,
     Found,
-    GivenLines,
-    Lines,
     PromptSamples,
     Sample,
     SampleReader,
     Vocabulary,
+    lines_of,
     pairs_of,
 )
 
@@ -56,37 +58,15 @@ _LARGEST_VOCABULARY: Final = 2**20  # tokens; no known vocabulary is as large
 _ALL: Final = 1 - 1e-5  # the sum of all probabilities, up to rounding
 
 
-@overload
 def from_samples(
     samples: Samples,
-    *,
     prompt: Prompt | None = None,
     tokenizer: str | PreTrainedTokenizerBase | None = None,
-    by_prompt: Literal[False] = False,
-) -> Run: ...
-
-
-@overload
-def from_samples(
-    samples: Samples,
-    *,
-    prompt: Prompt | None = None,
-    tokenizer: str | PreTrainedTokenizerBase | None = None,
-    by_prompt: Literal[True],
-) -> list[Run]: ...
-
-
-def from_samples(
-    samples: Samples,
-    *,
-    prompt: Prompt | None = None,
-    tokenizer: str | PreTrainedTokenizerBase | None = None,
-    by_prompt: bool = False,
-) -> Run | list[Run]:
-    """A run from samples that others made, or with `by_prompt` a list of runs, one per prompt.
+) -> Run:
+    """A run from samples that others made.
 
         run = eab.from_samples("samples.jsonl")
-        run = eab.from_samples(["Paris.", "Paris, France."], prompt="The capital of France is")
+        run = eab.from_samples(["Paris.", "Paris, France."], "The capital of France is")
 
     The samples become a tree: what they have in common from the start appears once, and the weight
     of a path is its share of the samples. It has at most 256 texts; if there are more, some drawn
@@ -106,50 +86,30 @@ def from_samples(
             prompts.
         ModelError: There is no such tokenizer.
     """
-    lines = FileLines(samples) if isinstance(samples, str | Path) else GivenLines(samples)
-    runs = runs_from(lines, prompt, tokenizer)
-    if by_prompt:
-        return [*runs]
-    with closing(runs):
+    with closing(runs_from_samples(samples, prompt, tokenizer)) as runs:
         run = next(runs)
         if next(runs, None) is not None:
             raise ConfigError(
-                "the samples have several prompts, and a run has one; give by_prompt=True for a "
-                "list of runs"
+                "the samples have several prompts, and a run has one; runs_from_samples gives a "
+                "run for each"
             )
     return run
 
 
-def runs_from(
-    lines: Lines, prompt: Any = None, tokenizer: str | PreTrainedTokenizerBase | None = None
+def runs_from_samples(
+    samples: Samples,
+    prompt: Prompt | None = None,
+    tokenizer: str | PreTrainedTokenizerBase | None = None,
 ) -> Generator[Run]:
-    """A run for each prompt, after all samples were checked; see `from_samples`."""
-    with closing(lines):
-        vocabulary = Vocabulary(None if tokenizer is None else _Pretrained(tokenizer))
-        reader = SampleReader(lines, vocabulary, prompt)
+    """A run for each prompt, in order of appearance; see `from_samples`."""
+    vocabulary = Vocabulary()
+    if tokenizer is not None:
+        known = load_tokenizer(tokenizer)[0] if isinstance(tokenizer, str) else tokenizer
+        vocabulary = Vocabulary(known, TokenTexts(known))
+    with lines_of(samples) as (file, name):
+        reader = SampleReader(file, name, vocabulary, prompt)
         for group in reader.find():
             yield Run(_events(reader, group))
-
-
-class _Pretrained:
-    """A tokenizer of transformers."""
-
-    def __init__(self, given: str | PreTrainedTokenizerBase) -> None:
-        from eab.models.loading import load_tokenizer
-        from eab.models.token_bytes import TokenTexts
-
-        self._tokenizer = load_tokenizer(given)[0] if isinstance(given, str) else given
-        self._texts = TokenTexts(self._tokenizer)
-
-    def encode(self, text: str) -> Sequence[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
-        return ids
-
-    def text(self, token: int) -> str:
-        return self._texts[token]
-
-    def is_special(self, token: int) -> bool:
-        return self._texts.is_special(token)
 
 
 def _events(reader: SampleReader, group: PromptSamples) -> Iterator[Event]:
@@ -163,7 +123,7 @@ def _events(reader: SampleReader, group: PromptSamples) -> Iterator[Event]:
 
 
 def _started(group: PromptSamples, vocabulary: Vocabulary, root: Branch, steps: int) -> RunStarted:
-    tokens = group.token_ids or tuple(vocabulary.tokens(group.prompt))
+    tokens = group.token_ids or tuple(vocabulary.split(group.prompt))
     texts = tuple(map(vocabulary.text, tokens))
     config = BranchingConfig(policy="independent", max_paths=root.leaves, max_new_tokens=steps)
     model = ModelCard(
@@ -356,10 +316,6 @@ def _bounds(tops: Sequence[_Pairs], tokens: Sequence[int]) -> list[EntropyBounds
     widest = max(map(len, known))
     if not widest:
         return [None for _ in known]
-    import torch
-
-    from eab.branching.entropy_bounds import entropy_bounds
-
     padded = [[*row, *[-math.inf] * (widest - len(row))] for row in known]
     bounds = entropy_bounds(torch.tensor(padded), _LARGEST_VOCABULARY).tolist()
     return [EntropyBounds(*each) if row else None for each, row in zip(bounds, known, strict=True)]

@@ -1,6 +1,5 @@
 """The command `eab import`: run files from samples that others made."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import chain
@@ -14,7 +13,6 @@ from eab.errors import ConfigError
 from eab.figures.run_names import file_stem
 from eab.formatting import counted
 from eab.record import SUFFIX
-from eab.record.samples import FileLines
 from eab.record.whole_file import make_folder
 
 if TYPE_CHECKING:
@@ -45,12 +43,11 @@ def import_samples(
     ] = "",
 ) -> None:
     """Make run files from samples that others made; needs no model."""
-    from eab.api.imported import runs_from  # it needs torch
+    from eab.api.imported import runs_from_samples  # it needs torch
 
     if out.suffix == SUFFIX:
         progress.check_writable("", str(out))
-    lines = FileLines(file, sys.stdin.buffer if file == progress.STANDARD_STREAM else None)
-    with closing(runs_from(lines, prompt or None, tokenizer or None)) as runs:
+    with closing(runs_from_samples(file, prompt or None, tokenizer or None)) as runs:
         for path, run in _placed(runs, out):
             run.save(path)
             print(f"Wrote {path}: {_sentence(run)}")
