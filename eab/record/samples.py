@@ -302,7 +302,7 @@ class SampleReader:
             raise ConfigError("there is no prompt; write prompt or messages, or give one for all")
         if isinstance(given, str):
             return PromptSamples(given, (), (), line.model)
-        if isinstance(given[0], int):
+        if line.messages is None and isinstance(given[0], int):
             return PromptSamples("", (), tuple(map(self.vocabulary.number, given)), line.model)
         messages = read_messages(given)
         return PromptSamples(title_of(messages), messages, (), line.model)
