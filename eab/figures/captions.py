@@ -223,7 +223,7 @@ def _options(entropy: float) -> str:
 def cost_sentence(run: RunState) -> str:
     """What the run cost, and how it ended."""
     if run.started.imported:
-        return f"{counted(run.started.imported, 'sample')}, imported; their cost is not known."
+        return "The samples were imported, and what they cost is not known."
     seconds = run.seconds
     time = "" if seconds is None else f" in {seconds:.1f} s"
     message = token_text.visible(run.ended.message) if run.ended else ""

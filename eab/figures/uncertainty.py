@@ -19,11 +19,13 @@ def uncertainty_sentence(scores: Uncertainty) -> str:
     error = f" ± {scores.standard_error:.2f}" if scores.standard_error is not None else ""
     low, high = scores.semantic_bounds
     unit = f", not measured, because {scores.reason}" if scores.reason else f"{error} nats"
+    known = f" with {scores.explored:.1%} of all probability"
+    known = known if scores.predictive is not None else ", whose probability is not known"
     cut = f" Branches were cut by {listed(scores.limited_by)}." if scores.limited else ""
     return (
         f"Semantic entropy {nats(scores.semantic)}{unit}; "
         f"certainly between {low:.2f} and {high:.2f} nats. Seen: "
-        f"{counted(scores.texts, 'text')} with {scores.explored:.1%} of all probability.{cut} "
+        f"{counted(scores.texts, 'text')}{known}.{cut} "
         f"Predictive entropy, the mean of -ln p of the texts: {nats(scores.predictive)} nats."
     )
 
