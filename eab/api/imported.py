@@ -282,17 +282,19 @@ def _places(sample: Sample, vocabulary: Vocabulary) -> list[_Place]:
             token,
             vocabulary.text(token),
             log_prob,
-            vocabulary.is_special(token),
+            at >= sample.shown or vocabulary.is_special(token),
             None if whole is None else whole.low,
             tuple(_candidate(*pair, vocabulary) for pair in top[:MAX_CANDIDATES]),
             None if _is_all(top) else whole,
         )
-        for token, log_prob, top, whole in zip(
-            sample.tokens,
-            [*sample.log_probs, None],
-            tops,
-            _bounds(tops, sample.tokens),
-            strict=True,
+        for at, (token, log_prob, top, whole) in enumerate(
+            zip(
+                sample.tokens,
+                [*sample.log_probs, None],
+                tops,
+                _bounds(tops, sample.tokens),
+                strict=True,
+            )
         )
     ]
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eab import record
 from eab.cli import progress
 from eab.errors import ConfigError
 from eab.figures.run_names import file_stem
 from eab.formatting import counted
 from eab.record import SUFFIX
-from eab.record.whole_file import make_folder
+from eab.record.whole_file import make_folder, save_whole
 
 if TYPE_CHECKING:
     from eab.api.run import Run
@@ -49,7 +50,9 @@ def import_samples(
         progress.check_writable("", str(out))
     with closing(runs_from_samples(file, prompt or None, tokenizer or None)) as runs:
         for path, run in _placed(runs, out):
-            run.save(path)
+            data = record.dumps(run.events)
+            record.loads(data, f"the run for {path}")  # refuses what could not be opened
+            save_whole(path, data)
             print(f"Wrote {path}: {_sentence(run)}")
 
 

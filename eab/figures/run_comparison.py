@@ -160,6 +160,8 @@ def takeaway_sentence(a: RunState, b: RunState) -> str:
 
 
 def _seen(run: RunState, measures: RunMeasures, name: str) -> str:
+    if run.started.imported:
+        return f"{name}, imported samples, has {counted(measures.distinct, 'different text')}."
     policy = run.started.config.policy
     words = _POLICIES.get(policy, f"the policy {policy}")
     return (

@@ -104,7 +104,6 @@ class Vocabulary:
         self._tokenizer, self._of_model = tokenizer, texts
         self._ids: dict[str, int] = {}
         self._texts: dict[int, str] = {END: "", CUT: ""}
-        self.special = {END, CUT}
 
     def split(self, text: str) -> list[int]:
         """The ids of the tokens of a text."""
@@ -137,7 +136,7 @@ class Vocabulary:
     def is_special(self, token: int) -> bool:
         """Whether it is a control token, which is not part of the text."""
         model = self._of_model if token < _FIRST_OWN else None
-        return token in self.special or (model is not None and model.is_special(token))
+        return token in (END, CUT) or (model is not None and model.is_special(token))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +146,7 @@ class Sample:
     tokens: list[int]  # their ids; the last is END or CUT
     log_probs: Sequence[float | None]  # of all of them but this last one
     tops: Sequence[_AnyTop]  # before each of them, the most likely tokens; may be empty
+    shown: int  # how many of them are its text; control tokens or a stop string follow
     was_cut: bool  # at a limit of tokens
     label: float | str | None
 
@@ -326,13 +326,12 @@ def _sample(choice: _Choice, vocabulary: Vocabulary) -> Sample:
         raise ConfigError(
             f"it has {len(tokens):,} tokens, but a run at most {MAX_TOKENS:,}; cut it"
         )
-    if named is not None:
-        _note_special_end(tokens, said, vocabulary)
+    control = 0 if named is None else _control_at_end(tokens, said, vocabulary)
     was_cut = choice.finish_reason == "length"
-    has_end = was_cut or (bool(tokens) and vocabulary.is_special(tokens[-1]))
+    end = CUT if was_cut or control else END
     label = choice.label if choice.reward is None else float(choice.reward)
     log_probs = log_probs or [None] * len(tokens)
-    return Sample([*tokens, CUT if has_end else END], log_probs, tops or (), was_cut, label)
+    return Sample([*tokens, end], log_probs, tops or (), len(tokens) - control, was_cut, label)
 
 
 _Parts: TypeAlias = tuple[
@@ -362,16 +361,20 @@ def _exact(named: _Named) -> str:
     return named.token if raw is None else token_text.from_bytes(bytes(raw))
 
 
-def _note_special_end(tokens: Sequence[int], said: str | None, vocabulary: Vocabulary) -> None:
-    """Tokens at the end that are not part of the text, or have no text, are control tokens."""
+def _control_at_end(tokens: Sequence[int], said: str | None, vocabulary: Vocabulary) -> int:
+    """How many tokens at the end are not part of the text: they are control tokens, have no text,
+    or come after the text that the sample gives.
+    """
     texts = [*map(vocabulary.text, tokens)]
     whole = "".join(texts)
     more = len(whole) - len(said) if said is not None and whole.startswith(said) else 0
+    count = 0
     for token, text in zip(reversed(tokens), reversed(texts), strict=True):
         more -= len(text)
-        if more < 0:
-            return
-        vocabulary.special.add(token)
+        if more < 0 and not vocabulary.is_special(token):
+            break
+        count += 1
+    return count
 
 
 def pairs_of(top: _AnyTop, vocabulary: Vocabulary) -> list[tuple[int, float]]:

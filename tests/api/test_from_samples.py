@@ -141,6 +141,15 @@ def test_the_same_samples_in_every_format_give_the_same_tree(tmp_path: Path) -> 
         assert run.samples[0].log_prob is None, "the probability of its end is not known"
 
 
+def test_a_stop_string_at_the_end_is_no_text_and_stays_text_elsewhere() -> None:
+    tokens = ["a", "\n", "b", "\n"]
+    run = eab.from_samples([{"text": "a\nb", "tokens": tokens, "logprobs": [-1.0] * 4}], "x")
+    [sample] = run.samples
+    assert sample.text == "a\nb"
+    assert [token.special for token in sample.tokens] == [False, False, False, True]
+    assert sample.log_prob == -4.0, "the stop string is its end"
+
+
 def test_tokens_of_a_part_of_a_character_have_their_bytes() -> None:
     first, second = "é".encode()
     content = [
