@@ -64,7 +64,7 @@ def _texts(_: OpenRun, run: RunState) -> None:
     kept = run.started.kept_text
     table["text"] = [plain(token_text.visible_join([kept, text])) for text in table["text"]]
     if "label" in table:
-        labels = table["label"].fillna("").map(str)
+        labels = ["" if sample.label is None else str(sample.label) for sample in run.samples]
         table["label"] = [plain(token_text.visible(label)) for label in labels]
     table["weight"] = [f"{weight:.1%}" for weight in table["weight"]]
     strings = {"stop": "the model or a stop string"} if run.started.config.stop else {}

@@ -60,7 +60,7 @@ def test_a_truncated_file_is_shown_up_to_its_last_step_and_reported_as_truncated
 
 def test_an_imported_run_is_shown_without_what_needs_its_model(page: Tab) -> None:
     sample = {"text": " Paris.", "tokens": [" Paris", "."], "logprobs": [-0.5, None]}
-    samples = [sample, {"text": " Lyon", "label": "**no**"}, {"text": " Nice"}]
+    samples = [sample, {"text": " Lyon", "label": "**no**"}, {"text": " Nice", "reward": 1}]
     run = eab.from_samples(samples, "The capital of France is")
     page.put(upload=("samples.eab", record.dumps(run.events), ""))
     assert not page.error
@@ -72,4 +72,4 @@ def test_an_imported_run_is_shown_without_what_needs_its_model(page: Tab) -> Non
         page.remember(results=name).run()
         assert not page.error, name
         if name == "Texts":  # a label is a stranger's text
-            assert set(page.table[0].value["label"]) == {"", r"\*\*no\*\*"}
+            assert set(page.table[0].value["label"]) == {"", r"1\.0", r"\*\*no\*\*"}
