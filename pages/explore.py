@@ -94,6 +94,13 @@ def has_model(shown: OpenRun) -> bool:
     return shown.started is None or not shown.started.imported
 
 
+def label(key: str, rules: list[dict[str, Any]]) -> None:
+    """Label texts of the displayed run."""
+    with status.errors_as_message():
+        tab.label(key, rules)
+    st.session_state[NOTIFIED] = bool(status.message())
+
+
 def turn_graft() -> None:
     """Switch between a grown run in the tree of its source and the grown run alone."""
     st.session_state[GRAFTED] = not st.session_state[GRAFTED]
@@ -171,6 +178,7 @@ def mount_board(displayed: OpenRun, active: bool) -> OpenRun:
             what_if=partial(what_if.ask, displayed) if asks else None,
             run_at=run_at if asks else None,
             growth_steps=what_if.growth_steps(displayed) if asks else (),
+            label=label if asks and drawn is displayed and not displayed.guest else None,
             link=tab.link_to(displayed),
             graft=turn_graft if source is not None else None,
             grafted=grafted,

@@ -3,8 +3,9 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, cast
+from typing import Any, Final, cast
 
+import msgspec
 import streamlit as st
 
 from app.server import links, model_cache, rules
@@ -14,12 +15,13 @@ from app.server.store import default_store
 from app.state.slot import Entry, Slot, live_entry
 from app.state.status import notify
 from eab import record
+from eab.analysis.labels import labelled
 from eab.analysis.merged_runs import is_new
 from eab.config import BranchingConfig
 from eab.engine.job import Job, continued_run_job, run_job
 from eab.engine.request import Request
-from eab.errors import EabError, LinkError, PromptError, StoreError
-from eab.events import Event, Message, RunEnded, RunStarted
+from eab.errors import ConfigError, EabError, LinkError, PromptError, StoreError
+from eab.events import Event, Labelled, LabelRule, Message, RunEnded, RunStarted
 from eab.formatting import counted
 from eab.lessons import bundled_runs
 from eab.run import RunFold, RunState, fold_prefix
@@ -175,6 +177,31 @@ def go_on(key: str) -> None:
     started, details = shown.run.started, shown.details
     job = continued_run_job(started, started.continued_tokens, longer(started), shown.model)
     _start(job, details.source, details.grown_from)
+
+
+def label(key: str, rules: object) -> None:
+    """Label texts of the displayed run, which has ended; these rules replace earlier ones.
+
+    Raises PromptError if another run is displayed, ConfigError if a rule is wrong.
+    """
+    shown = displayed()
+    if shown.run is None or shown.ended is None or key != shown.key or shown.guest:
+        raise PromptError("another run is on the screen now; label its texts again")
+    try:
+        given = msgspec.convert(rules, list[dict[str, Any]])
+        rows = [[rule.get(name) for name in LabelRule._fields] for rule in given]
+        checked = msgspec.convert(rows, Labelled.__annotations__["rules"])
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"the label cannot be used: {error}; give a shorter one") from error
+    with shown.locked:
+        labelled(shown.run, checked)  # raises if a pattern is wrong
+        event = Labelled(len(shown.run.steps), checked)
+        shown.run.apply(event)
+        if shown.live is not None:
+            shown.live.events.append(event)
+        else:
+            events = [*shown.details.events, event]
+            st.session_state[_DETAILS][key] = replace(shown.details, events=events)
 
 
 def stop() -> None:

@@ -42,6 +42,8 @@ class Offers:
     # called with the run's key and the threshold in nats at which to run the model
     run_at: Callable[[str, float], None] | None = None
     growth_steps: Sequence[AllocationStep] = ()
+    # called with the run's key and the rules that label its texts from now on
+    label: Callable[[str, list[dict[str, Any]]], None] | None = None
     link: Link | None = None  # a link to the run, without the cursor
     # switches between a grown run in the tree of its source and the grown run alone
     graft: Callable[[], None] | None = None
@@ -58,6 +60,7 @@ class Offers:
             "what_if": self.what_if is not None,
             "run_at": self.run_at is not None,
             "tour": self.tour,
+            "label": self.label is not None,
             "graft": self.grafted if self.graft is not None else None,
             "growth_steps": list(self.growth_steps),
             "link": None
@@ -104,6 +107,11 @@ def mount(message: dict[str, Any], offers: Offers = NOTHING, key: str = _KEY) ->
             asked = st.session_state[key]["run_at"]
             offers.run_at(asked["run"], asked["threshold"])
 
+    def label() -> None:
+        if offers.label is not None:
+            asked = st.session_state[key]["label"]
+            offers.label(asked["run"], asked["rules"])
+
     def graft() -> None:
         if offers.graft is not None:
             offers.graft()
@@ -117,6 +125,7 @@ def mount(message: dict[str, Any], offers: Offers = NOTHING, key: str = _KEY) ->
         on_go_on_change=go_on,
         on_what_if_change=what_if,
         on_run_at_change=run_at,
+        on_label_change=label,
         on_graft_change=graft,
     )
 

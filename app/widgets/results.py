@@ -63,9 +63,9 @@ def _texts(_: OpenRun, run: RunState) -> None:
         table[name] = table[name].map(nats)
     kept = run.started.kept_text
     table["text"] = [plain(token_text.visible_join([kept, text])) for text in table["text"]]
-    if "label" in table:
-        labels = ["" if sample.label is None else str(sample.label) for sample in run.samples]
-        table["label"] = [plain(token_text.visible(label)) for label in labels]
+    if "reward" in table:
+        rewards = ["" if sample.reward is None else str(sample.reward) for sample in run.samples]
+        table["reward"] = [plain(token_text.visible(reward)) for reward in rewards]
     table["weight"] = [f"{weight:.1%}" for weight in table["weight"]]
     strings = {"stop": "the model or a stop string"} if run.started.config.stop else {}
     table["end"] = table["end"].map(_ENDED_BY | strings)

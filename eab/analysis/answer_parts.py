@@ -44,9 +44,13 @@ def part_of(given: GivenPart) -> Part:
     """The part as a string; a compiled pattern becomes PATTERN with its flags."""
     if not isinstance(given, re.Pattern) or not isinstance(given.pattern, str):
         return check_part(given)
+    return check_part(f"{PATTERN}{_with_flags(given)}")
+
+
+def _with_flags(given: re.Pattern[str]) -> str:
     letters = "".join(letter for letter, flag in _FLAGS.items() if given.flags & flag)
     flags = f"(?{letters})" if letters else ""
-    return check_part(f"{PATTERN}{flags}{given.pattern}")
+    return f"{flags}{given.pattern}"
 
 
 def reader(part: Part) -> Callable[[str], str | None]:
@@ -54,24 +58,51 @@ def reader(part: Part) -> Callable[[str], str | None]:
     check_part(part)
     if not part.startswith(PATTERN):
         return lambda text: text
-    pattern, end = _compiled(part.removeprefix(PATTERN)), time.monotonic() + MOST_SECONDS
+    searcher = Searcher(part.removeprefix(PATTERN), groups=1)
 
-    def search(text: str) -> str | None:
-        left = max(0.001, end - time.monotonic())
+    def answer(text: str) -> str | None:
+        match = searcher.search(text)
+        return match[1] if match else None
+
+    return answer
+
+
+class Searcher:
+    """A regular expression, and the time that is left for it, MOST_SECONDS for all texts.
+
+    Attributes:
+        looks_around: Whether what follows a match, or its absence, may undo the match.
+
+    Raises:
+        ConfigError: The pattern is wrong, has not this many groups, or is too long.
+    """
+
+    def __init__(self, pattern: str, groups: int | None = None) -> None:
+        self._pattern, self._end = _compiled(pattern, groups), time.monotonic() + MOST_SECONDS
+        self.looks_around = _LOOKS_AROUND.search(pattern) is not None
+
+    @classmethod
+    def of(cls, pattern: re.Pattern[str]) -> "Searcher":
+        """For a compiled pattern, with its flags."""
+        return cls(_with_flags(pattern))
+
+    def search(self, text: str) -> Any:
+        """The first match in the text, or None; ConfigError if no time is left."""
+        left = max(0.001, self._end - time.monotonic())
         try:
-            match = pattern.search(text, timeout=left, concurrent=True)
+            return self._pattern.search(text, timeout=left, concurrent=True)
         except TimeoutError as error:
             raise ConfigError(
-                f"the pattern {quoted(pattern.pattern)} takes more than {MOST_SECONDS:g} s to "
-                "search the texts; write one with fewer nested repeats"
+                f"the pattern {quoted(self._pattern.pattern)} takes more than {MOST_SECONDS:g} s "
+                "to search the texts; write one with fewer nested repeats"
             ) from error
-        answer: str | None = match[1] if match else None
-        return answer
-
-    return search
 
 
-def _compiled(pattern: str) -> Any:
+# Anchors at an end, word boundaries, looking ahead or behind, and conditions
+_LOOKS_AROUND: Final = re.compile(r"\$|\\[bBZzmMG]|\(\?(?:<?[=!]|\()")
+
+
+def _compiled(pattern: str, groups: int | None = 1) -> Any:
     if len(pattern) > LONGEST_PATTERN:
         raise ConfigError(
             f"the pattern has {len(pattern):,} characters; at most {LONGEST_PATTERN} are allowed. "
@@ -84,7 +115,7 @@ def _compiled(pattern: str) -> Any:
             f"{quoted(pattern)} is not a regular expression ({error}); write one such as "
             r"answer is (\w+)"
         ) from error
-    if compiled.groups != 1:
+    if groups is not None and compiled.groups != groups:
         raise ConfigError(
             f"the pattern {quoted(pattern)} has {compiled.groups} groups; it must have exactly "
             r"one, for the answer, as in: answer is (\w+). Write other groups as (?:...)"

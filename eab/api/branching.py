@@ -2,7 +2,8 @@
 
 import logging
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, Unpack
@@ -10,6 +11,7 @@ from typing import Any, Final, Unpack
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from eab.analysis.labels import Labels, Rule, labelled_by
 from eab.api.arguments import Model, Prompt, language_model, request_of, requests_of, without_prompt
 from eab.api.kept_logits import KeptLogits
 from eab.api.run import Run
@@ -27,10 +29,11 @@ from eab.events import Event
 from eab.models.sources import EMBEDDED_DRAFT
 from eab.models.transformers_model import TransformersModel
 from eab.run import Sample
-from eab.settings import Real
+from eab.settings import Real, Whole
 from eab.weight_formats import AS_LOADED, AUTO
 
 _LOGGER: Final = logging.getLogger("eab")
+MAX_SEEDS: Final = 1000
 _LOW_THRESHOLD: Final = 0.1  # nats; a lower threshold may be meant in another unit
 _ELSEWHERE: Final = {
     "model_name": "did you mean model?",
@@ -231,7 +234,47 @@ class EntropyAdaptiveBranching:
         Raises:
             BatchError: Some prompts have no run; the runs of the others are its `runs`.
         """
-        requests = requests_of(prompts, self._asked(settings))
+        return self._runs(requests_of(prompts, self._asked(settings)))
+
+    def compare_prompts(
+        self,
+        prompts: Iterable[Prompt],
+        rules: Mapping[str, Rule] | Callable[[str], str | None],
+        *,
+        seeds: int = 8,
+        **settings: Unpack[Settings],
+    ) -> list[Labels]:
+        """How likely each label is after each of these prompts, by several runs of each.
+
+            polite, plain = explorer.compare_prompts(
+                ["Please name a city:", "Name a city:"], {"Paris": "Paris"}
+            )
+            print(polite["Paris"], plain["Paris"], sep="\n")  # estimate ± standard error, bounds
+
+        Args:
+            rules: As of `Run.labelled`.
+            seeds: How many runs of each prompt, which differ in their seeds.
+
+        Raises:
+            ConfigError: A setting or a rule is wrong, or the policy draws nothing.
+        """
+        Whole(2, MAX_SEEDS).check("seeds", seeds)
+        asked = self._asked(settings)
+        if asked.config.policy == "greedy":
+            raise ConfigError(
+                "all runs of the policy greedy are the same, whatever the seed; use fair, "
+                "arithmetic or independent"
+            )
+        runs = self._runs(
+            [
+                replace(request, config=replace(request.config, seed=seed))
+                for request in requests_of(prompts, asked)
+                for seed in range(seeds)
+            ]
+        )
+        return [labelled_by(runs[at : at + seeds], rules) for at in range(0, len(runs), seeds)]
+
+    def _runs(self, requests: Sequence[Request]) -> list[Run]:
         draft = self._draft_for(requests)
         prefixes = self._kept() or prefix_cache(self.model.kv_shape, self._prefix_mib)
         handles = serve(self.model, requests, draft, prefixes=prefixes)

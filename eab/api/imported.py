@@ -244,12 +244,12 @@ class _Growth:
         return _Path(self._born - 1, branch, stop, places, was_cut)
 
     def _finished(self, path: _Path, step: int) -> PathFinished:
-        labels = [one.label for one in self._found[path.branch.first : path.branch.last]]
+        rewards = [one.reward for one in self._found[path.branch.first : path.branch.last]]
         return PathFinished(
             step=step,
             path=path.id,
             reason="length" if path.was_cut else "stop",
-            label=_common_label([label for label in labels if label is not None]),
+            reward=_common_reward([reward for reward in rewards if reward is not None]),
         )
 
 
@@ -264,12 +264,12 @@ def _nothing_held(live: Sequence[_Path]) -> KVUsage:
     )
 
 
-def _common_label(labels: Sequence[float | str]) -> float | str | None:
+def _common_reward(rewards: Sequence[float | str]) -> float | str | None:
     """The mean of rewards, or the most frequent label; None if there are none."""
-    rewards = [label for label in labels if isinstance(label, float)]
-    if rewards and len(rewards) == len(labels):
-        return math.fsum(rewards) / len(rewards)
-    return Counter(labels).most_common(1)[0][0] if labels else None
+    numbers = [reward for reward in rewards if isinstance(reward, float)]
+    if numbers and len(numbers) == len(rewards):
+        return math.fsum(numbers) / len(numbers)
+    return Counter(rewards).most_common(1)[0][0] if rewards else None
 
 
 def _places(sample: Sample, vocabulary: Vocabulary) -> list[_Place]:

@@ -1,7 +1,7 @@
 """A run as a value: its events, its tree, and all that can be derived without the model."""
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 from eab import record
 from eab.analysis.answer_parts import TEXT
 from eab.analysis.answers import Answers, group_answers
-from eab.analysis.probability import Probability, Property, probability
+from eab.analysis.labels import Label, Labels, Rule, labelled, labelled_by, probability
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.analysis.uncertainty import Uncertainty, uncertainty
 from eab.api.answer_functions import AnyPart, answers_by, checked_rule
@@ -129,14 +129,32 @@ class Run(RunState):
             return answers_by(self, part, rule)
         return group_answers(self, part, rule)
 
-    def probability(self, of: Property) -> Probability:
+    def labelled(
+        self, rules: Mapping[str, Rule] | Callable[[str], str | None] | None = None
+    ) -> Labels:
+        """How likely each label is, with certain bounds (see `eab.analysis.labels`).
+
+            run.labelled({"Paris": "Paris", "another city": re.compile("London|Rome")})
+            run.labelled(lambda text: "short" if len(text) < 40 else None)["short"]
+
+        Args:
+            rules: For each label a text that such texts contain, a pattern, or a function that
+                returns whether a text has it; later ones override. Or a function that returns the
+                label of a text. None: the labels that the run itself has.
+
+        Raises:
+            ConfigError: A rule is none of these, or a function returns something else.
+        """
+        return labelled(self, self.labels) if rules is None else labelled_by([self], rules)
+
+    def probability(self, of: Rule) -> Label:
         """How likely it is that a text has a property, with certain bounds.
 
             print(run.probability("Paris"))  # that it contains this text
             print(run.probability(lambda text: len(text.split()) < 10))
 
         Raises:
-            ConfigError: `of` is neither a text nor a function that returns True or False.
+            ConfigError: `of` is not a text, a pattern, or a function that returns True or False.
         """
         return probability(self, of)
 

@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 
 from eab import token_text
 from eab.analysis.kv_allocation import separate_bytes
+from eab.analysis.labels import labelled
 from eab.analysis.merged_runs import Merged, graft, merge
 from eab.board.deciding_forks import deciding_forks
 from eab.board.still import MAX_BYTES_OF_CHARACTER, pieces
@@ -125,6 +126,7 @@ _NOT_STARTED: Final[dict[str, Any]] = {
     "max_steps": 0,
     "ended": "",
     "limit": "",
+    "labels": None,
     "deciding": None,
     "r": AUTO,
     "texts": [],
@@ -155,6 +157,7 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
         "max_steps": started.config.max_new_tokens,
         "ended": run.ended.reason if run.ended else "",
         "limit": limit_sentence(run),
+        "labels": _labels_record(run) if run.labels else None,
         "deciding": deciding_forks(run),
         "r": started.config.r,
         "paths": [
@@ -170,6 +173,21 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
             "entropy": entropy_sentence(run),
             "memory": memory_sentence(run),
         },
+    }
+
+
+def _labels_record(run: RunState) -> dict[str, Any]:
+    """The labels: their rules, how likely each is, and the tokens that decide them."""
+    found = labelled(run, run.labels)
+    places = {label.name: place for place, label in enumerate(found)}
+    return {
+        "rules": [rule._asdict() for rule in run.labels],
+        "shares": [
+            {"name": each.name, "estimate": each.estimate, "low": each.low, "high": each.high}
+            for each in found
+        ],
+        "unexplored": found.unexplored,
+        "cover": [[path, token, places[label]] for path, token, label in found.cover],
     }
 
 
@@ -338,6 +356,7 @@ def _message(both: Merged, key: str, sentences: dict[str, str]) -> dict[str, Any
         "mode": "replay",
         "autoplay": False,
         "limit": "",
+        "labels": None,
         "deciding": None,
         "sides": list(both.sides),
         "steps": [{"step": step, **nothing} for step in range(last + 1)],

@@ -22,6 +22,7 @@ from eab.events.values import (
     EntropyBounds,
     Growth,
     KVUsage,
+    LabelRule,
     LayerRow,
     Message,
     ModelCard,
@@ -43,6 +44,8 @@ __all__ = [
     "Growth",
     "KVUsage",
     "KvMeasured",
+    "LabelRule",
+    "Labelled",
     "LayerRow",
     "LimitActed",
     "Message",
@@ -257,8 +260,8 @@ class PathFinished:
     step: fields.StepIndex
     path: fields.PathId
     reason: FinishReason
-    # What others said of the samples with this text, in an imported run: a reward or a label
-    label: fields.Label | None = None
+    # What others said of the samples with this text, in an imported run: a number or a word
+    reward: fields.Reward | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +295,7 @@ class StepTimed(Pause):
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """The last event."""
+    """The last event that the engine emits."""
 
     step: fields.StepIndex  # steps decided so far
     reason: EndReason  # `unwatched`: the server stopped the run because no open tab watched it
@@ -302,6 +305,14 @@ class RunEnded:
     def stopped(self) -> bool:
         """Whether the run was stopped early without an error."""
         return self.reason in ("stopped", "unwatched")
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """The user gave labels to texts of the run, which may have ended; replaces earlier labels."""
+
+    step: fields.StepIndex  # steps decided so far
+    rules: Annotated[tuple[LabelRule, ...], fields.PER_RUN]
 
 
 Event: TypeAlias = (
@@ -319,4 +330,5 @@ Event: TypeAlias = (
     | KvMeasured
     | StepTimed
     | RunEnded
+    | Labelled
 )

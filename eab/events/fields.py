@@ -18,6 +18,9 @@ MAX_MESSAGES: Final = 256
 MAX_ROLE: Final = 32  # characters
 MAX_PROCESSORS: Final = 64
 MAX_LAYERS: Final = 1024  # per model
+MAX_LABEL: Final = 40  # characters
+MAX_RULES: Final = 1000
+MAX_RULE: Final = 500  # characters of a pattern
 
 
 Whole = Annotated[int, Meta(ge=-MAX_SEED, le=MAX_SEED)]
@@ -36,15 +39,18 @@ Role = Annotated[str, Meta(max_length=MAX_ROLE)]
 PromptText = Annotated[str, Meta(max_length=MAX_TEXT)]
 TokenText = Annotated[str, Meta(max_length=MAX_TOKEN_CHARACTERS)]
 ModelName = Annotated[str, Meta(max_length=4096)]  # may be the path of a folder
-Label = Annotated[float, Meta(ge=-1e9, le=1e9)] | Annotated[str, Meta(max_length=100)]
+Reward = Annotated[float, Meta(ge=-1e9, le=1e9)] | Annotated[str, Meta(max_length=100)]
 Word = Annotated[str, Meta(max_length=100)]  # a device, a number format, a model family
 Message = Annotated[str, Meta(max_length=10_000)]
+LabelName = Annotated[str, Meta(min_length=1, max_length=MAX_LABEL)]
+RuleText = Annotated[str, Meta(max_length=MAX_RULE)]
 
 # For tuples: Annotated[tuple[TokenId, ...], PER_PROMPT]
 PER_PROMPT: Final = Meta(max_length=MAX_PROMPT_TOKENS)
 PER_CHAT: Final = Meta(max_length=MAX_MESSAGES)
 PER_MODEL: Final = Meta(max_length=MAX_LAYERS)
 PER_PROCESSOR: Final = Meta(max_length=MAX_PROCESSORS)
+PER_RUN: Final = Meta(max_length=MAX_RULES)
 PER_STEP: Final = Meta(max_length=MAX_PATHS)
 PER_DRAFT: Final = Meta(max_length=MAX_DRAFT)
 PER_PREDICTION: Final = Meta(max_length=MAX_CANDIDATES)

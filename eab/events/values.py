@@ -1,7 +1,7 @@
 """The frozen, plain values that events consist of."""
 
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
@@ -78,6 +78,19 @@ class NewWeight(NamedTuple):
 
     path: fields.PathId
     weight: fields.Weight
+
+
+class LabelRule(NamedTuple):
+    """Which texts have a label: `mark`, those that begin with the tokens of the path up to this
+    one; `contains`, those that contain the text, ignoring case; `pattern`, those in which this
+    regular expression is found; `json`, those that are valid JSON. See `eab.analysis.labels`.
+    """
+
+    label: fields.LabelName
+    kind: Literal["mark", "contains", "pattern", "json"]
+    text: fields.RuleText = ""
+    path: fields.Whole = 0
+    token: fields.Count = 0  # its index in the path
 
 
 class PathRows(NamedTuple):

@@ -67,7 +67,7 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
 
 def samples_table(run: RunState) -> pd.DataFrame:
     """One row per leaf, highest weight first; log_prob and mean_entropy in nats. Imported samples
-    with labels also have a `label`.
+    with rewards or labels also have a `reward`.
     """
     samples = run.samples
     rows = [
@@ -85,8 +85,8 @@ def samples_table(run: RunState) -> pd.DataFrame:
     table = pd.DataFrame(
         rows, columns=["weight", "text", "log_prob", "mean_entropy", "tokens", "end", "path"]
     ).astype({"log_prob": float, "mean_entropy": float})
-    if any(sample.label is not None for sample in samples):
-        table["label"] = [sample.label for sample in samples]
+    if any(sample.reward is not None for sample in samples):
+        table["reward"] = [sample.reward for sample in samples]
     return table
 
 

@@ -34,8 +34,23 @@ _WINDOWS: Final = (
 _LAYER_TYPES: Final = {"full_attention", "sliding_attention", "chunked_attention"}
 
 
+def refuse_quantized(config: Any) -> None:
+    """Refuse a checkpoint that another library quantized: in some of their layers the result of a
+    row depends on the other rows (Dettmers et al., LLM.int8(), 2022, arXiv 2208.07339, section
+    3.2), so a text would depend on its siblings.
+    """
+    given = getattr(config, "quantization_config", None)
+    if given is not None:
+        method = given.get("quant_method") if isinstance(given, dict) else given.quant_method
+        raise ModelError(
+            f"the weights are already quantized ({getattr(method, 'value', method)}); load the "
+            "original model with weights such as int8 or nf4, or a GGUF file of it"
+        )
+
+
 def refuse_without_text(model: PreTrainedModel) -> None:
-    """Refuse models that do not generate text or are not decoder-only."""
+    """Refuse models that do not generate text, are not decoder-only, or are quantized."""
+    refuse_quantized(model.config)
     config, reason = model.config.get_text_config(), None
     if model.config.is_encoder_decoder:
         reason = "is an encoder-decoder model; the engine needs a decoder-only one"

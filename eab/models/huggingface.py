@@ -42,7 +42,7 @@ from eab.models.machine import is_out_of_memory, total_memory
 from eab.models.own_decoder import OwnDecoder, own_decoder
 from eab.models.rows_as_past import logits_by_rows
 from eab.models.transformers_model import TransformersModel, tokens_to_check
-from eab.models.weights import AS_LOADED_WEIGHTS, StoredWeights, quantized_by, refuse_dependent_rows
+from eab.models.weights import AS_LOADED_WEIGHTS, StoredWeights
 from eab.weight_formats import AS_LOADED
 
 MAX_LIMIT_TO_CHECK: Final = 64  # the longest window or chunk that the check text exceeds
@@ -95,8 +95,6 @@ class HuggingFaceModel(TransformersModel):
             self._check_against_plain_forward()
             if switches:
                 self._check_long_texts(before)
-            if method := quantized_by(model):
-                refuse_dependent_rows(model, method)
             self._use_own_decoder()
         except Exception as error:
             use_attention(model, before)

@@ -23,7 +23,7 @@ from eab.models.own_cache import with_cache
 from eab.models.quantized.formats import refuse_if_unusable
 from eab.models.sources import EMBEDDED, Source, find_source, weights_sha256
 from eab.models.transformers_model import TransformersModel
-from eab.models.weights import StoredWeights, quantized_by, store_weights
+from eab.models.weights import StoredWeights, store_weights
 from eab.weight_formats import AS_LOADED, AUTO, check_names
 
 DTYPES: Final = {
@@ -145,10 +145,8 @@ def _placed(
     """Move the model to the device and store its weights. If `mapped`, they are pages of a file.
 
     Weights to be quantized are moved one by one, so that the device never holds all of them as
-    loaded. The libraries of quantized checkpoints place their tensors themselves.
+    loaded.
     """
-    if quantized_by(model):
-        return model, store_weights(model, weights, layout)
     if weights != AS_LOADED:
         stored = store_weights(model, weights, layout, target)
         model = model.to(target)

@@ -25,7 +25,7 @@ from eab.models.huggingface import HuggingFaceModel, layer_rows
 from eab.models.machine import is_out_of_memory
 from eab.models.own_reader import OwnReader, checked_reader, measured_memory
 from eab.models.transformers_model import TransformersModel, max_error, reach_words, tokens_to_check
-from eab.models.weights import AS_LOADED_WEIGHTS, StoredWeights, quantized_by, refuse_dependent_rows
+from eab.models.weights import AS_LOADED_WEIGHTS, StoredWeights
 
 
 def with_cache(
@@ -85,8 +85,6 @@ class OwnCacheModel(TransformersModel):
         self.card = replace(
             self.card, own_memory=words, state_bytes=memory.state_bytes, shares_rows=False
         )
-        if method := quantized_by(model):
-            refuse_dependent_rows(model, method)
         stop_between_layers(model)
 
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
@@ -123,8 +121,6 @@ class HybridModel(OwnCacheModel):
             limit = max_error(model, stored)
             self._reader = checked_reader(model, config.vocab_size, context, limit, shape)
             state = measured_memory(self._reader, model.device, context)
-            if method := quantized_by(model):
-                refuse_dependent_rows(model, method)
         except Exception as error:
             use_attention(model, before)
             if isinstance(error, ModelError) or is_out_of_memory(error):

@@ -24,9 +24,9 @@ from transformers import (
 
 from eab.errors import ModelError
 from eab.formatting import counted, quoted
+from eab.models.configuration import refuse_quantized
 from eab.models.model_size import limit_of_folder, read_config, refuse_absurd_size
 from eab.models.sources import EMBEDDED, Source, folder_of
-from eab.models.weights import quantized_by
 
 _INDEX: Final = "model.safetensors.index.json"
 _IN_LAYER: Final = re.compile(r"(?P<layers>.*?)\.(?P<layer>\d+)\.")
@@ -152,6 +152,7 @@ def load(
     options = _options(source)
     refuse_other_shards(source.place)
     config = read_config(name, source.place, options)
+    refuse_quantized(config)
     refuse_absurd_size(name, config, limit_of_folder(folder_of(source)), dtype, holds_all)
     tokenizer = AutoTokenizer.from_pretrained(source.place, **options)
     options |= {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
@@ -159,9 +160,8 @@ def load(
     options["ignore_mismatched_sizes"] = True
     loaded: Any = AutoModelForCausalLM.from_pretrained(source.place, **options)
     model, info = loaded
-    if not quantized_by(model):  # their libraries save extra tensors
-        more = int(getattr(config.get_text_config(), "num_nextn_predict_layers", 0) or 0)
-        refuse_further_weights(source.place, info, set(model.state_dict()), more)
+    more = int(getattr(config.get_text_config(), "num_nextn_predict_layers", 0) or 0)
+    refuse_further_weights(source.place, info, set(model.state_dict()), more)
     refuse_missing_weights(source.place, info)
     refuse_other_shapes(source.place, info)
     return tokenizer, model

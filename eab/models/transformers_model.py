@@ -20,7 +20,7 @@ from eab.models.configuration import recommended_settings
 from eab.models.fingerprint import fingerprint
 from eab.models.prompts import PromptEncoder
 from eab.models.token_bytes import TokenTexts
-from eab.models.weights import StoredWeights, bytes_by_kind, matrix_modules, quantized_by
+from eab.models.weights import StoredWeights, bytes_by_kind, matrix_modules
 from eab.weight_formats import AS_LOADED
 
 
@@ -185,8 +185,7 @@ def max_error(model: PreTrainedModel, stored: StoredWeights) -> float:
     if stored.weights == "int8":
         return 0.3
     precise = model.dtype in (torch.float32, torch.float64)
-    rounded = stored.weights != AS_LOADED or quantized_by(model)
-    return 1e-3 if precise and not rounded else 0.1
+    return 1e-3 if precise and stored.weights == AS_LOADED else 0.1
 
 
 def stop_ids_of(*sources: Any) -> frozenset[int]:

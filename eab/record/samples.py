@@ -148,7 +148,7 @@ class Sample:
     tops: Sequence[_AnyTop]  # before each of them, the most likely tokens; may be empty
     shown: int  # how many of them are its text; control tokens or a stop string follow
     was_cut: bool  # at a limit of tokens
-    label: float | str | None
+    reward: float | str | None
 
 
 class Found(NamedTuple):
@@ -157,7 +157,7 @@ class Found(NamedTuple):
     key: bytes  # its token ids, four bytes each, so that sorting puts common beginnings together
     place: int  # of its line, in bytes
     choice: int
-    label: float | str | None
+    reward: float | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +291,7 @@ class SampleReader:
             ids = array("I", sample.tokens)
             if sys.byteorder == "little":
                 ids.byteswap()  # big-endian bytes are in the order of the ids
-            yield group, Found(ids.tobytes(), place, number, sample.label)
+            yield group, Found(ids.tobytes(), place, number, sample.reward)
 
     def _group(self, line: _Line) -> PromptSamples:
         if line.prompt is not None and line.messages is not None:
@@ -329,9 +329,9 @@ def _sample(choice: _Choice, vocabulary: Vocabulary) -> Sample:
     control = 0 if named is None else _control_at_end(tokens, said, vocabulary)
     was_cut = choice.finish_reason == "length"
     end = CUT if was_cut or control else END
-    label = choice.label if choice.reward is None else float(choice.reward)
+    reward = choice.label if choice.reward is None else float(choice.reward)
     log_probs = log_probs or [None] * len(tokens)
-    return Sample([*tokens, end], log_probs, tops or (), len(tokens) - control, was_cut, label)
+    return Sample([*tokens, end], log_probs, tops or (), len(tokens) - control, was_cut, reward)
 
 
 _Parts: TypeAlias = tuple[

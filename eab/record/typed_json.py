@@ -138,8 +138,8 @@ def to_json(event: Event) -> dict[str, Any]:
     for name in ("logits_processors", "parse_special", "by_token_ids", "imported"):
         if not made.get(name, True):
             del made[name]  # so that older versions of the program can read the file
-    if made.get("label", "") is None:
-        del made["label"]
+    if made.get("reward", "") is None:
+        del made["reward"]
     return made
 
 
@@ -184,8 +184,8 @@ def _check_consistency(event: Event) -> None:
             _within("the number of texts", len(event.draft_texts), drafted, drafted)
         case RunEnded():
             event.message.encode("utf-8")
-        case PathFinished(label=str(label)):
-            label.encode("utf-8")
+        case PathFinished(reward=str(reward)):
+            reward.encode("utf-8")
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:

@@ -12,6 +12,8 @@ from eab.events import (
     Forked,
     KvMeasured,
     KVUsage,
+    Labelled,
+    LabelRule,
     LimitActed,
     PathFinished,
     PathPrediction,
@@ -43,6 +45,7 @@ class RunState:
         probe: Entropies (nats) of the greedy probe before it, for a rank threshold.
         ended: The final event; None while the run continues.
         events: All events so far.
+        labels: What the user labelled (see `eab.analysis.labels`).
         peaks: The tokens whose entropy was higher than that of all tokens before them.
     """
 
@@ -51,6 +54,7 @@ class RunState:
         self.ended: RunEnded | None = None
         self.paths = [Path(id=0, parent=-1, weights=[(0, 1.0)], heir=True, touched=0)]
         self.steps: list[Step] = []
+        self.labels: tuple[LabelRule, ...] = ()
         self.peaks: list[Token] = []
         self.speculations: list[Speculated] = []
         self.events: list[Event] = [*map(Probed, count(), self.probe), started]
@@ -73,7 +77,7 @@ class RunState:
         Raises:
             RecordError: The event cannot follow what came before.
         """
-        if self.ended is not None:
+        if self.ended is not None and not isinstance(event, Labelled):
             raise RecordError(f"the run continues with {type(event).__name__} after its end")
         try:
             self._apply(event)
@@ -108,7 +112,7 @@ class RunState:
             case PathFinished():
                 ended = self._live(event.path, event.step)
                 ended.status, ended.finish_reason = "finished", event.reason
-                ended.label = event.label
+                ended.reward = event.reward
                 self._cut(ended)
             case RowsAllocated():
                 self._step(event.step).growth = event.growth
@@ -121,6 +125,8 @@ class RunState:
                 self._step(event.step).add_timing(event)
             case RunEnded():
                 self.ended = event
+            case Labelled():
+                self._label(event)
             case _:
                 assert_never(event)
 
@@ -199,6 +205,15 @@ class RunState:
                 self._tails[child] = (self._tails[parent.id][0], 0)
             weights, is_heir = [(event.step, weight)], child == event.heir
             self.paths.append(Path(child, parent.id, weights, is_heir, event.step, share))
+
+    def _label(self, event: Labelled) -> None:
+        for rule in event.rules:
+            if rule.kind == "mark" and not 0 <= rule.token < len(self._path(rule.path).tokens):
+                raise RecordError(
+                    f"the label {quoted(rule.label)} marks token {rule.token} of path {rule.path}, "
+                    f"which has {len(self.paths[rule.path].tokens)}"
+                )
+        self.labels = event.rules
 
     def _path(self, path: int) -> Path:
         if path < 0:
@@ -314,7 +329,7 @@ class RunState:
             weight=leaf.weight,
             finish_reason=leaf.finish_reason or "unfinished",
             lineage=self.lineage(path),
-            label=leaf.label,
+            reward=leaf.reward,
         )
 
     @property

@@ -52,7 +52,7 @@ class Path:
     children: tuple[int, ...] = ()
     status: PathStatus = "live"
     finish_reason: FinishReason | None = None
-    label: float | str | None = None  # see PathFinished
+    reward: float | str | None = None  # see PathFinished
     # Steps at which the path limit pruned children of this path
     limited_steps: list[int] = field(default_factory=list)
     fork_entropy: float | None = None  # the entropy (nats) at which it forked
@@ -105,7 +105,7 @@ class Sample:
         weight: Its weight in an estimate; the weights of all samples sum to 1.
         finish_reason: `unfinished` while the run continues or if it was stopped.
         lineage: Ids of its paths, from the root to the leaf.
-        label: Its reward or label, if it was imported with one.
+        reward: Its reward or label, if it was imported with one.
     """
 
     text: str
@@ -113,7 +113,7 @@ class Sample:
     weight: float
     finish_reason: Literal["stop", "length", "unfinished"]
     lineage: tuple[int, ...]
-    label: float | str | None = None
+    reward: float | str | None = None
 
     @property
     def token_ids(self) -> tuple[int, ...]:

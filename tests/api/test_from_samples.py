@@ -213,10 +213,10 @@ def test_without_log_probabilities_only_shares_are_known(tmp_path: Path) -> None
 def test_rewards_of_equal_samples_have_their_mean_and_labels_the_most_frequent() -> None:
     rated = [("a", True), ("a", 0), ("b", 0.25)]
     run = eab.from_samples([{"text": text, "reward": reward} for text, reward in rated], "x")
-    assert {sample.text: sample.label for sample in run.samples} == {"a": 0.5, "b": 0.25}
-    assert list(run.to_pandas()["label"]) == [0.5, 0.25]
+    assert {sample.text: sample.reward for sample in run.samples} == {"a": 0.5, "b": 0.25}
+    assert list(run.to_pandas()["reward"]) == [0.5, 0.25]
     named = [{"text": "a", "label": label} for label in ("good", "bad", "bad")]
-    assert eab.from_samples(named, "x").samples[0].label == "bad"
+    assert eab.from_samples(named, "x").samples[0].reward == "bad"
 
 
 LETTERS = st.text("abc", max_size=4)

@@ -11,7 +11,7 @@ from app.widgets.board import Offers
 from eab.board.guide import Guide
 from eab.board.messages import Feed, diff_message
 from eab.config import AUTO
-from eab.events import EntropyBounds, Event, Predicted
+from eab.events import EntropyBounds, Event, Labelled, LabelRule, Predicted
 from eab.figures.what_if import marks
 from eab.lessons import bundled_runs
 from eab.run import RunState, fold
@@ -31,7 +31,11 @@ def sent(run: RunState | None = RUN, **more: Any) -> dict[str, Any]:
 
 
 OFFERS = Offers(
-    grow=lambda address: None, growth_steps=(AUTO, 8), link=Link(prompt="Hi"), tour=False
+    grow=lambda address: None,
+    label=lambda run, rules: None,
+    growth_steps=(AUTO, 8),
+    link=Link(prompt="Hi"),
+    tour=False,
 ).as_message()
 MESSAGES = {
     "not started": sent(None),
@@ -40,6 +44,7 @@ MESSAGES = {
     "live": Feed().message(fold(EVENTS[: len(EVENTS) // 2]), "one", "live", cursor=2),
     "invented": sent(fold(invented_run(5, 20, 8))),
     "bounds": sent(fold([bounded(event) for event in EVENTS])),
+    "labels": sent(fold([*EVENTS, Labelled(1, (LabelRule("a", "contains", "a"),))])),
     "diff": diff_message(RUN, fold(EVENTS[: len(EVENTS) // 2]), "two"),
     "graft": diff_message(RUN, RUN, "two") | {"graft": True},
     "what-if": sent(

@@ -33,7 +33,7 @@ st.register_type_strategy(BranchingConfig, CONFIGS)
 st.register_type_strategy(int, st.integers(-MAX_SEED, MAX_SEED))
 # These contain no lone surrogates; others may contain those that stand for bytes.
 OF_THE_MODEL = {"name", "family", "dtype", "device", "weights", "layout"}
-ENCODABLE = OF_THE_MODEL | {"role", "content", "prompt", "message", "logits_processors", "label"}
+ENCODABLE = OF_THE_MODEL | {"role", "content", "prompt", "message", "logits_processors", "reward"}
 
 
 def in_range(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
@@ -57,7 +57,7 @@ def declared(kind: Any, limit: Meta, name: str) -> st.SearchStrategy[Any]:
         characters = st.characters(exclude_categories=["Cs"])
         if name not in ENCODABLE:
             characters |= st.integers(0xDC80, 0xDCFF).map(chr)
-        return st.text(characters, max_size=limit.max_length)
+        return st.text(characters, max_size=limit.max_length, min_size=limit.min_length or 0)
     return st.lists(in_range(get_args(kind)[0], name), max_size=min(5, limit.max_length)).map(tuple)
 
 
@@ -132,7 +132,7 @@ STARTED = json.loads(json.dumps(to_json(invented_run(1, 1, 1)[0])))
 
 
 def test_every_text_and_every_list_declares_its_maximum_length():
-    assert len(PLACES) == 41
+    assert len(PLACES) == 42
     for event, path, kind in PLACES:
         assert get_origin(kind) is Annotated, (event, path)
         assert kind.__metadata__[0].max_length is not None, (event, path)

@@ -6,7 +6,7 @@
 // Each view is given the store of the run and the view state, both of which it only reads, and
 // `send`, by which it reports what the user did. Only the board draws, after each change.
 
-/** @import { Message, Send, TokenAddress, View, WhatIfRequest } from "./types.d.ts" */
+/** @import { LabelRule, Message, Send, TokenAddress, View, WhatIfRequest } from "./types.d.ts" */
 import { Guidance, Presentation } from "./classroom.js";
 import { Commands, onKey } from "./commands.js";
 import { Announcer, CopyLink, LimitNote, SilenceNotice, Toolbar, Transport } from "./controls.js";
@@ -16,6 +16,7 @@ import { EntropyChart } from "./entropy_chart.js";
 import { Finder } from "./finder.js";
 import { arrange } from "./fitting.js";
 import { Inspector } from "./inspector.js";
+import { LabelBar } from "./labels.js";
 import { MemoryChart } from "./memory_chart.js";
 import { Outline } from "./outline.js";
 import { markLegends, Panel } from "./panel.js";
@@ -41,6 +42,8 @@ export class Board {
   onWhatIf = null;
   /** The user wants a run at this threshold. @type {((threshold: number) => void) | null} */
   onRunAt = null;
+  /** The user wants these labels. @type {((rules: LabelRule[]) => void) | null} */
+  onLabel = null;
   /** Continue all texts that were cut. @type {(() => void) | null} */
   onGoOn = null;
   /** Show the run in the tree that it was grown from, or alone. @type {(() => void) | null} */
@@ -73,6 +76,7 @@ export class Board {
     this.outline = new Outline(store, view, send, this.tree.tooltip);
     this.inspector = new Inspector(store, view, send);
     this.finder = new Finder(store, view, send);
+    this.labels = new LabelBar(store, view, send);
     this.table = new TableView(store, view);
     this.copyLink = new CopyLink(store, view);
     this.help = helpPage();
@@ -85,7 +89,7 @@ export class Board {
     this.announcer = new Announcer();
     /** @type {View[]} */
     this.views = [this.drawer, this.tree, this.outline, this.entropy, this.memory];
-    this.views.push(this.inspector, this.table, this.copyLink);
+    this.views.push(this.inspector, this.table, this.copyLink, this.labels);
     this.build();
     root.addEventListener("keydown", (event) => onKey(view, send, event));
     for (const event of ["pointerdown", "keydown", "wheel"]) {
@@ -105,9 +109,10 @@ export class Board {
     const tree = new Panel(store, view, "tree", "Tree of texts", this.tree);
     const entropy = new Panel(store, view, "entropy", "Entropy per step", this.entropy);
     const memory = new Panel(store, view, "memory", "KV cache", this.memory);
-    tree.addControls(toolbar.goOn);
+    tree.addControls(toolbar.goOn, this.labels.button);
     tree.addControls(this.copyLink.root);
     tree.head.append(toolbar.root);
+    tree.picture.before(this.labels.root);
     tree.picture.prepend(this.outline.root);
     tree.picture.append(this.finder.root, this.silence.root);
     tree.key.before(limit.root);

@@ -7,6 +7,7 @@
 /** @import { ViewState } from "./view_state.js" */
 import { diamond, set, shape } from "./elements.js";
 import { hasMissed, missedFork } from "./fork_reasons.js";
+import { labelAt, signOf } from "./labels.js";
 import { BOX, LINE } from "./layout.js";
 import { placeIn, textsAt, weightAt } from "./paths.js";
 import { percent } from "./text.js";
@@ -36,13 +37,14 @@ export function markOf({ finishReason }, status) {
 }
 
 /**
- * The weight of a path; for two runs, its weight in each run that contains it.
+ * The weight of a path, with the sign of its label; for two runs, in each run that contains it.
  * @param {RunStore} store @param {Path} path @param {number} step
  * @returns {string[]} one or two
  */
-export function weightWords({ isGraft, sides, weightsInB }, path, step) {
+export function weightWords(store, path, step) {
+  const { isGraft, sides, weightsInB } = store;
   const own = percent(weightAt(path, step));
-  if (!sides || isGraft) return [own];
+  if (!sides || isGraft) return [`${signOf(labelAt(store, path, step))} ${own}`.trim()];
   const side = sides[path.id];
   if (side !== "both") return [`${side.toUpperCase()} ${own}`];
   return [`A ${own}`, `B ${percent(weightsInB[path.id] ?? 0)}`];

@@ -77,12 +77,20 @@ export class Presentation {
   // Full screen, if the browser allows it, is that of the page, because nothing outside a full-screen
   // element can be clicked, and the bar of a class is above the board.
   fill() {
-    const { root } = this;
-    root.popover = "manual";
-    root.showPopover?.();
+    this.root.popover = "manual";
+    this.raise();
     this.tell();
+    const fullScreen = document.documentElement.requestFullscreen?.();
+    fullScreen?.then(() => this.raise()).catch(() => {}); // else some browsers draw the page above it
+  }
+
+  /** Put the board above all else on the page. */
+  raise() {
+    const { root } = this;
+    if (!root.popover) return; // left before the screen was full
+    root.hidePopover?.();
+    root.showPopover?.();
     root.focus({ preventScroll: true }); // so the board gets the remote's keys
-    document.documentElement.requestFullscreen?.().catch(() => {});
   }
 
   leave() {

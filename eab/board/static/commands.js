@@ -3,8 +3,9 @@
 
 /** @import { Board } from "./board.js" */
 /** @import { PageName } from "./drawer.js" */
-/** @import { Path, Send, TokenAddress, TokenPlace, WhatIfRequest } from "./types.d.ts" */
+/** @import { LabelRule, Path, Send, TokenAddress, TokenPlace, WhatIfRequest } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
+import { markNames, withMark } from "./labels.js";
 import { placeIn, tokenCountAt } from "./paths.js";
 
 export class Commands {
@@ -188,6 +189,42 @@ export class Commands {
     this.rearrange();
   }
 
+  // ---- labels
+
+  toggleLabels() {
+    if (!this.store.offers.label) return;
+    this.view.labelsOpen = !this.view.labelsOpen;
+    this.board.arrange();
+    this.render();
+    if (this.view.labelsOpen) this.board.labels.focus();
+    else this.takeFocus();
+  }
+
+  /** @param {LabelRule[]} rules */
+  setLabels(rules) {
+    if (!this.store.offers.label) return;
+    this.view.labelHistory.push(this.store.labels.rules);
+    this.board.onLabel?.(rules);
+  }
+
+  undoLabels() {
+    const rules = this.view.labelHistory.pop();
+    if (rules && this.store.offers.label) this.board.onLabel?.(rules);
+  }
+
+  /** @param {string} label */
+  removeLabel(label) {
+    this.setLabels(this.store.labels.rules.filter((rule) => rule.label !== label));
+  }
+
+  /** Label all that follows the selected token, or take the label back. @param {number} place */
+  mark(place) {
+    const label = markNames(this.store)[place];
+    const { path, token } = this.view.selection;
+    if (label === undefined || path === null) return;
+    this.setLabels(withMark(this.store.labels.rules, label, path, token));
+  }
+
   // ---- display modes
 
   toggleAligned() {
@@ -362,10 +399,13 @@ function actionOf(send, key, shift, presents) {
     a: () => send("toggleJoins"),
     t: () => send("toggleDrawer", "tables"),
     c: () => send("goOn"),
+    l: () => send("toggleLabels"),
+    u: () => send("undoLabels"),
     p: () => send("togglePresenter"),
     "/": () => send("openFinder"),
     "?": () => send("toggleDrawer", "help"),
   };
+  for (const place of [0, 1, 2, 3, 4, 5]) actions[place + 1] = () => send("mark", place);
   if (presents) {
     actions.PageDown = () => send("present", 1);
     actions.PageUp = () => send("present", -1);

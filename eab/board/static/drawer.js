@@ -77,6 +77,13 @@ const TOPICS = [
       "follows the answer. The rings appear once the run has ended.",
   ],
   [
+    "How likely is it that …?",
+    "“How likely?” labels the texts that contain a word, match a pattern or are valid JSON. A mark " +
+      "labels all that follows the selected token, explored or not. The true probability is certainly " +
+      "in the range: its lower end is the texts that were seen, and what was not explored may have any " +
+      "label. The estimate is the weight of the texts with the label. More paths explore more.",
+  ],
+  [
     "Which texts give the same answer?",
     "With “Same answers”, a branch whose texts all begin with the same sentence is one box: its " +
       "heaviest text, with the weight of all. Click “3 texts” after it to see them. Case, spaces, " +
@@ -117,6 +124,9 @@ const KEYS = [
   ["D", "which forks decide the answer"],
   ["A", "texts with the same answer as one box"],
   ["/", "find words"],
+  ["L", "how likely is it that a text contains a word?"],
+  ["1 to 6", "label all that follows the selected token"],
+  ["U", "undo the last change of labels"],
   ["C", "continue the selected text, or all, if cut at the length limit"],
   ["T", "tables"],
   ["P", "presenter"],

@@ -7,6 +7,7 @@
 import { weightWords } from "./box_marks.js";
 import { button, element, wordButton } from "./elements.js";
 import { effectWords, forkReason, forkWords } from "./fork_reasons.js";
+import { markNames, signOf } from "./labels.js";
 import { lineOf, statusAt, tokenCountAt, weightAt } from "./paths.js";
 import { bytes, natsOf, percent } from "./text.js";
 
@@ -191,6 +192,7 @@ export class Inspector {
     const why = "leave this path and all that grew from it out of the tree (x)";
     const hide = wordButton("Hide this branch", why, () => send("hideBranch"));
     this.hideBar = element("p", { class: "grow" }, hide);
+    this.labelBar = element("p", { class: "grow" });
     this.forced = -1; // index of the candidate to force
     this.shown = ""; // identifies the token whose candidates are listed
   }
@@ -211,7 +213,8 @@ export class Inspector {
       const grow = canGrow ? [this.growBar] : [];
       const hide = path.parent >= 0 ? [this.hideBar] : [];
       const { reading, facts, list, explanation } = this;
-      this.root.replaceChildren(reading.root, facts, list, explanation, ...grow, ...hide);
+      const parts = [reading.root, facts, list, explanation, ...grow, this.labelBar, ...hide];
+      this.root.replaceChildren(...parts);
       this.list.replaceChildren(...candidateBars(token, (...one) => this.candidate(...one)));
     }
     this.reading.render();
@@ -226,6 +229,20 @@ export class Inspector {
     const parts = said.map(([topic, words]) => element("span", { class: `of-${topic}` }, words));
     this.explanation.replaceChildren(...parts.flatMap((part) => [" ", part]).slice(1));
     this.renderGrow(path, index, token);
+    this.renderMarks();
+  }
+
+  /** The buttons that label all that follows the token. */
+  renderMarks() {
+    this.labelBar.hidden = !this.store.offers.label;
+    const names = markNames(this.store).map((name, place) => `${signOf(place)} ${name}`);
+    if (this.labelBar.textContent === names.join("")) return;
+    const buttons = names.map((name, place) =>
+      wordButton(name, `label all texts that go on from here (${place + 1})`, () =>
+        this.send("mark", place),
+      ),
+    );
+    this.labelBar.replaceChildren(...buttons);
   }
 
   /** @param {Path} path @param {number} index @param {Token} token */

@@ -12,6 +12,7 @@ import {
   weightWords,
 } from "./box_marks.js";
 import { set, shape } from "./elements.js";
+import { labelAt } from "./labels.js";
 import { BOX, LINE, labelOf, MARKS_DRAWN } from "./layout.js";
 import { lineOf, statusAt, textOf, textsAt, tokenCountAt, weightAt } from "./paths.js";
 import { clip, percent } from "./text.js";
@@ -185,6 +186,8 @@ export class PathBox {
     set(this.group, { class: `box path ${status}${classes}${foundClass}${wording}${thin}` });
     const drawn = path.drawn ? " drawn" : "";
     set(this.edge, { class: `edge${classes}${foundClass}${drawn}` });
+    const label = labelAt(this.store, path, this.view.cursor);
+    set(this.frame, { class: label < 0 ? "frame" : `frame labelled label-${label}` });
     const thickness = edgeWidth(weightAt(path, this.view.cursor));
     if (this.thickness === thickness) return;
     this.thickness = thickness;
@@ -203,7 +206,15 @@ export class PathBox {
     const words = [count, path.tokens.length, selected, this.stub, this.store.whatIf];
     if (this.isTiny) return [...size, ...words];
     const marked = path.joined ? textsAt(path, cursor).length : branches.foldedAt(path.id).weight;
-    const marks = [status, weightAt(path, cursor), this.radius, marked, layout.only[path.id]];
+    const label = labelAt(this.store, path, cursor);
+    const marks = [
+      status,
+      weightAt(path, cursor),
+      this.radius,
+      marked,
+      layout.only[path.id],
+      label,
+    ];
     return [...size, ...words, ...marks];
   }
 

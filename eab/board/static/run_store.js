@@ -3,7 +3,7 @@
 // twice, late or not at all.
 
 /** @import { Candidate, Deciding, DecidingMessage, Message, Offers, Path, PathMessage } from "./types.d.ts" */
-/** @import { RunInfo, Sentences, Side, Step } from "./types.d.ts" */
+/** @import { Labels, LabelsMessage, RunInfo, Sentences, Side, Step } from "./types.d.ts" */
 /** @import { StepMessage, Token, TokenPlace, TokenTuple } from "./types.d.ts" */
 import { childrenOf } from "./paths.js";
 
@@ -124,6 +124,19 @@ function decodeDeciding(message) {
   };
 }
 
+/** @param {LabelsMessage | null} message @returns {Labels} */
+function decodeLabels(message) {
+  const { rules, shares, unexplored, cover } = message ?? NO_LABELS;
+  /** @type {Labels["cover"]} */
+  const byPath = new Map();
+  for (const [path, token, label] of cover)
+    byPath.set(path, [...(byPath.get(path) ?? []), { token, label }]);
+  return { rules, shares, unexplored, cover: byPath };
+}
+
+/** @type {LabelsMessage} */
+const NO_LABELS = { rules: [], shares: [], unexplored: 1, cover: [] };
+
 export class RunStore {
   run = NO_RUN;
   version = -1;
@@ -141,6 +154,8 @@ export class RunStore {
   lastStep = 0;
   /** Which forks decide the answer. */
   deciding = decodeDeciding(null);
+  /** What the user labelled. */
+  labels = decodeLabels(null);
   /** The what-if settings with which a finished run is shown; "" for its own. */
   whatIf = "";
   /** What only the model could tell, in words, by path and token. @type {Map<string, string>} */
@@ -191,6 +206,7 @@ export class RunStore {
     this.run = decodeRun(message);
     this.version = message.version;
     this.deciding = decodeDeciding(message.deciding);
+    this.labels = decodeLabels(message.labels);
     this.whatIf = message.what_if ?? "";
     const unknowns = message.unknowns ?? [];
     this.unknowns = new Map(unknowns.map(([path, token, words]) => [`${path}.${token}`, words]));

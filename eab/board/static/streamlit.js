@@ -46,6 +46,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   board.onGoOn = () => setTriggerValue("go_on", { run });
   board.onWhatIf = (request) => setTriggerValue("what_if", { run, ...request });
   board.onRunAt = (threshold) => setTriggerValue("run_at", { run, threshold });
+  board.onLabel = (rules) => setTriggerValue("label", { run, rules });
   board.onGraft = () => setTriggerValue("graft", !offers.graft);
   if (message) {
     board.update(message);

@@ -70,6 +70,31 @@ export interface DecidingMessage {
   answers: [words: string, paths: number[]][];
 }
 
+/** A rule that labels texts, or a mark that labels all that follows a token (eab/events/values.py). */
+export interface LabelRule {
+  label: string;
+  kind: "mark" | "contains" | "pattern" | "json";
+  text: string;
+  path: number;
+  token: number;
+}
+
+/** How likely a label is: an estimate, and certain bounds. */
+export interface LabelShare {
+  name: string;
+  estimate: number;
+  low: number;
+  high: number;
+}
+
+/** cover: the tokens that decide a label, by its place in `shares`. */
+export interface LabelsMessage {
+  rules: LabelRule[];
+  shares: LabelShare[];
+  unexplored: number;
+  cover: [path: number, token: number, label: number][];
+}
+
 export interface Message {
   run: string; // names the run
   mode: "live" | "replay";
@@ -88,6 +113,7 @@ export interface Message {
   max_steps: number;
   ended: string;
   limit: string; // what the path limit did, in a sentence; "" if nothing
+  labels: LabelsMessage | null; // what the user labelled; null: nothing
   deciding: DecidingMessage | null; // which forks decide the answer; null while nothing can be said
   r: number | string; // the growth step
   texts: string[]; // of tokens, each once
@@ -131,6 +157,7 @@ export interface Offers {
   tour?: boolean | null; // whether it begins by itself on the first visit; null: there is none
   graft?: boolean | null; // whether the run is shown in the tree it grew from; null if it is not grown
   growth_steps?: (number | string)[];
+  label?: boolean; // whether the labels can be changed
   link?: LinkOffer | null;
 }
 
@@ -177,6 +204,14 @@ export interface Deciding {
   sentence: string;
   effects: Map<number, ForkEffect>; // by the path that forks
   answers: Map<number, string>; // that several texts give, by the path that ends in it
+}
+
+/** cover: by path, the tokens that decide a label. */
+export interface Labels {
+  rules: LabelRule[];
+  shares: LabelShare[];
+  unexplored: number;
+  cover: Map<number, { token: number; label: number }[]>;
 }
 
 export interface Candidate {

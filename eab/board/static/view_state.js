@@ -3,7 +3,7 @@
 
 /** @import { PageName } from "./drawer.js" */
 /** @import { RunStore } from "./run_store.js" */
-/** @import { Layout, Path, Size } from "./types.d.ts" */
+/** @import { LabelRule, Layout, Path, Size } from "./types.d.ts" */
 import { Branches } from "./branches.js";
 import { EMPTY_LAYOUT } from "./layout.js";
 import { lineOf, textsAt } from "./paths.js";
@@ -36,6 +36,9 @@ export class ViewState {
   isPhone = false; // whether the board is narrow or the window low
   aligned = false; // whether the tree is aligned by step, like the entropy chart
   marksDeciding = false; // whether to mark the forks that decide the answer
+  labelsOpen = false; // whether the controls of the labels are shown
+  /** The labels before each change, to undo it. @type {LabelRule[][]} */
+  labelHistory = [];
   /** The page that is open in the drawer. @type {PageName | null} */
   drawer = null;
   presents = false; // whether the board is large, for a projector
@@ -63,6 +66,7 @@ export class ViewState {
     this.playing = false;
     this.focused = null;
     this.found = new Set();
+    this.labelHistory = [];
     this.deselect();
     this.branches.clear();
   }

@@ -72,4 +72,4 @@ def test_an_imported_run_is_shown_without_what_needs_its_model(page: Tab) -> Non
         page.remember(results=name).run()
         assert not page.error, name
         if name == "Texts":  # a label is a stranger's text
-            assert set(page.table[0].value["label"]) == {"", r"1\.0", r"\*\*no\*\*"}
+            assert set(page.table[0].value["reward"]) == {"", r"1\.0", r"\*\*no\*\*"}

@@ -1,0 +1,367 @@
+"""How likely it is that a text has a label: an estimate from one tree, and certain bounds.
+
+A mark gives its label to all texts that begin with the tokens up to it, explored or not, so their
+probability is known. A nearer mark overrides one farther up, and a later one an earlier one at the
+same token. Texts without a mark have the label of the last rule that holds for them. If no later
+text can change that, such as where a text contains a word, the rule also covers all that follows.
+
+The weights of the texts with a label are its estimate. What is known bounds it: the probability of
+the texts that certainly have the label is `low`, and `high` is that and all that is unexplored.
+
+Several runs of one prompt with different seeds know together what one of them knows. Their mean is
+the estimate, and as they are independent, it has a standard error. A single tree has none.
+"""
+
+import bisect
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+
+from eab import token_text
+from eab.analysis.answer_parts import Searcher
+from eab.errors import ConfigError
+from eab.events import LabelRule
+from eab.formatting import quoted
+from eab.run import Path, RunState, Token, log_prob_of
+
+# A text that labelled texts contain, a pattern found in them, or a function of a complete text
+Rule: TypeAlias = Any
+
+TokenIds: TypeAlias = tuple[int, ...]
+# Where a label is decided: how many tokens of a leaf's text it takes, and the label, None for none
+Decided: TypeAlias = tuple[int, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """How likely a label is, after temperature and filters, for texts of at most max_new_tokens.
+
+    Attributes:
+        estimate: The weight of the texts with the label, within the bounds.
+        low: The probability is certainly not lower.
+        high: The probability is certainly not higher.
+        standard_error: Of the mean weight of several runs, before it is moved into the bounds; None
+            for a single run.
+    """
+
+    name: str
+    estimate: float
+    low: float
+    high: float
+    standard_error: float | None = None
+
+    def __str__(self) -> str:
+        error = "" if self.standard_error is None else f" ± {self.standard_error:.1%}"
+        return f"{self.estimate:.1%}{error}, certainly between {self.low:.1%} and {self.high:.1%}"
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The labels of a run, or of several, in the order in which the rules name them."""
+
+    labels: tuple[Label, ...]
+    unlabelled: float  # the probability of texts that certainly have no label
+    unexplored: float  # the probability of all of which nothing is known
+    # For a single run: path, index of its token that decides, and the label
+    cover: tuple[tuple[int, int, str], ...] = ()
+
+    def __getitem__(self, name: str) -> Label:
+        found = next((each for each in self.labels if each.name == name), None)
+        if found is None:
+            names = ", ".join(quoted(each.name) for each in self.labels) or "none"
+            raise ConfigError(f"there is no label {quoted(name)}; the run has: {names}")
+        return found
+
+    def __iter__(self) -> Iterator[Label]:
+        return iter(self.labels)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+LabelOf: TypeAlias = Callable[[RunState, Path, Sequence[Token]], Decided | None]
+
+
+def labelled(run: RunState, rules: Sequence[LabelRule]) -> Labels:
+    """The labels of a run by marks and rules such as those in its file; later ones override.
+
+    Raises:
+        ConfigError: A pattern is wrong or takes too long.
+    """
+    marks = [rule for rule in rules if rule.kind == "mark"]
+    others = [(rule.label, _holds(rule)) for rule in rules if rule.kind != "mark"]
+    return _labels([run], dict.fromkeys(rule.label for rule in rules), _by_rules(others), marks)
+
+
+def labelled_by(
+    runs: Sequence[RunState], rules: Mapping[str, Rule] | Callable[[str], Any]
+) -> Labels:
+    """The labels by rules of a program.
+
+    Args:
+        runs: One run, or several that differ only in their seeds.
+        rules: For each label a text that such texts contain, a pattern that is found in them, or a
+            function that is given a complete text and returns whether it has the label; later ones
+            override earlier ones. Or a function that returns the label of a text, None for none.
+
+    Raises:
+        ConfigError: A rule is none of these, or a function returns something else.
+    """
+    if callable(rules):
+        return _labels(runs, (), _by_function(rules))
+    if not isinstance(rules, Mapping) or not rules:
+        raise ConfigError(
+            f"the rules are {quoted(rules)}; give a dictionary such as {{'Paris': 'Paris'}}, or a "
+            "function that returns the label of a text"
+        )
+    holds = [(_checked_name(label), _holds(rule)) for label, rule in rules.items()]
+    return _labels(runs, dict.fromkeys(label for label, _ in holds), _by_rules(holds))
+
+
+def probability(run: RunState, of: Rule) -> Label:
+    """How likely it is that a text contains a text or a pattern, or that a function is true of it.
+
+    Raises:
+        ConfigError: It is none of these, or the function returns no bool.
+    """
+    name = of if isinstance(of, str) else getattr(of, "__name__", str(of))
+    return labelled_by([run], {name or " ": of}).labels[0]
+
+
+def is_json(text: str) -> bool:
+    """Whether the text is valid JSON, and nothing else but white space around it."""
+    try:
+        msgspec.json.decode(text.encode("utf-8", "replace"))
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def _checked_name(label: object) -> str:
+    if not isinstance(label, str) or not label:
+        raise ConfigError(f"a label is {quoted(label)}; give a text of at least one character")
+    return label
+
+
+# ---- rules
+
+
+@dataclass(frozen=True, slots=True)
+class _Holds:
+    """Whether a rule holds for a text."""
+
+    of: Callable[[str], bool]
+    # Whether the answer yes stays, however the text goes on
+    stays: bool = False
+
+
+def _holds(rule: Rule) -> _Holds:
+    if isinstance(rule, LabelRule):
+        if rule.kind == "json":
+            return _Holds(is_json)
+        if rule.kind == "contains":
+            wanted = _lower(rule.text)
+            return _Holds(lambda text: wanted in _lower(text), stays=True)
+        rule = Searcher(rule.text)
+    elif isinstance(rule, str) and rule:
+        return _Holds(lambda text: rule in text, stays=True)
+    elif hasattr(rule, "pattern") and hasattr(rule, "flags"):
+        rule = Searcher.of(rule)
+    elif callable(rule):
+        return _Holds(lambda text: _checked_bool(rule(text)))
+    else:
+        raise ConfigError(
+            f"the property is {quoted(rule)}; give a text that the model might write, a pattern, "
+            "or a function of a text"
+        )
+    return _Holds(lambda text: rule.search(text) is not None, stays=not rule.looks_around)
+
+
+def _lower(text: str) -> str:
+    """Each character by itself: the lower case of a text must not depend on what follows it."""
+    return "".join(map(str.lower, text))
+
+
+def _checked_bool(value: object) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise ConfigError(f"the property returned {quoted(value)}; return True or False")
+    return bool(value)
+
+
+def _by_rules(rules: Sequence[tuple[str, _Holds]]) -> LabelOf:
+    def label_of(run: RunState, leaf: Path, tokens: Sequence[Token]) -> Decided | None:
+        # What may still become part of a stop string is cut off with it.
+        margin = max((len(stop) for stop in run.started.config.stop), default=1) - 1
+        is_complete = leaf.status == "finished"
+        text = run.text(leaf.id) if is_complete else _certain(tokens, margin)
+        for number, (label, holds) in enumerate(reversed(rules)):
+            if not (is_complete or holds.stays) or not holds.of(text):
+                continue
+            if number or not holds.stays:  # a rule that overrides this one may hold later
+                return (len(tokens), label) if is_complete else None
+            needed = bisect.bisect_left(
+                range(len(tokens)),
+                True,
+                key=lambda count: holds.of(_certain(tokens[:count], margin)),
+            )
+            return needed, label
+        return (len(tokens), None) if is_complete else None
+
+    return label_of
+
+
+def _certain(tokens: Sequence[Token], margin: int) -> str:
+    """The part of an unfinished text that no later token changes."""
+    text = token_text.exact(token.shown for token in tokens)
+    return text[: max(0, len(text) - margin)].rstrip(_PARTS_OF_CHARACTERS)
+
+
+_PARTS_OF_CHARACTERS: Final = "".join(map(chr, range(0xDC80, 0xDD00)))
+
+
+def _by_function(function: Callable[[str], Any]) -> LabelOf:
+    def label_of(run: RunState, leaf: Path, tokens: Sequence[Token]) -> Decided | None:
+        if leaf.status != "finished":
+            return None
+        label = function(run.text(leaf.id))
+        return len(tokens), None if label is None else _checked_name(label)
+
+    return label_of
+
+
+# ---- probabilities
+
+
+def _labels(
+    runs: Sequence[RunState],
+    names: Iterable[str],
+    label_of: LabelOf,
+    marks: Sequence[LabelRule] = (),
+) -> Labels:
+    cells = _Cells()
+    by_run = [_weights(run, label_of, _marked(run, marks), cells) for run in runs]
+    lows = cells.probabilities()
+    unexplored = max(0.0, 1.0 - math.fsum(lows.values()))
+    found = dict.fromkeys([*names, *(label for label in lows if label)])
+    weights = {label: [each[label] for each in by_run] for label in (*found, None)}
+    means = {label: math.fsum(each) / len(runs) for label, each in weights.items()}
+    estimates = _within(lows, means, unexplored)
+    return Labels(
+        tuple(
+            Label(
+                label,
+                estimates[label],
+                low := lows.get(label, 0.0),
+                min(1.0, low + unexplored),
+                _standard_error(weights[label]),
+            )
+            for label in found
+        ),
+        lows.get(None, 0.0),
+        unexplored,
+        tuple(_place(runs[0], *place) for place in cells.places) if len(runs) == 1 else (),
+    )
+
+
+def _weights(
+    run: RunState, label_of: LabelOf, marked: Mapping[TokenIds, str], cells: "_Cells"
+) -> Mapping[str | None, float]:
+    """The weight of the texts with each label; adds what this run knows to the cells."""
+    weights: defaultdict[str | None, float] = defaultdict(float)
+    for leaf in (path for path in run.paths if not path.children):
+        tokens = list(run.tokens(leaf.id))
+        above = _marks_of(tokens, marked)
+        decided = label_of(run, leaf, tokens)
+        if decided is not None and not (above and above[0][0] <= decided[0]):
+            cells.add(tokens, leaf.id, decided)
+        for mark in above:
+            cells.add(tokens, leaf.id, mark)
+        last = above[-1] if above else decided
+        if last is not None and leaf.status != "pruned":
+            weights[last[1]] += leaf.weight
+    return weights
+
+
+def _standard_error(weights: Sequence[float]) -> float | None:
+    if len(weights) < 2:
+        return None
+    return float(np.std(weights, ddof=1)) / math.sqrt(len(weights))
+
+
+def _marked(run: RunState, marks: Sequence[LabelRule]) -> dict[TokenIds, str]:
+    """The labels of the marks, by the tokens up to them; other paths may have the same tokens."""
+    found: dict[TokenIds, str] = {}
+    for mark in marks:
+        tokens = list(run.tokens(mark.path))[: run.tokens_before(mark.path) + mark.token + 1]
+        found[tuple(token.id for token in tokens)] = mark.label
+    return found
+
+
+def _marks_of(tokens: Sequence[Token], marked: Mapping[TokenIds, str]) -> list[tuple[int, str]]:
+    """The marks of a text: how many tokens each needs, and its label; the nearest one last."""
+    ids = tuple(token.id for token in tokens)
+    counts = sorted({len(each) for each in marked})
+    return [(count, marked[ids[:count]]) for count in counts if ids[:count] in marked]
+
+
+class _Cells:
+    """Sets of texts that begin with the same tokens, each with a label; inner ones override."""
+
+    def __init__(self) -> None:
+        # label, log-probability (None in an imported run that does not say it)
+        self._cells: dict[TokenIds, tuple[str | None, float | None]] = {}
+        self.places: list[tuple[int, int, str]] = []  # leaf, number of tokens, label
+
+    def add(self, tokens: Sequence[Token], leaf: int, decided: Decided) -> None:
+        count, label = decided
+        ids = tuple(token.id for token in tokens[:count])
+        if label and (ids not in self._cells or self._cells[ids][0] != label):
+            self.places.append((leaf, count, label))
+        self._cells[ids] = label, log_prob_of(tokens[:count])
+
+    def probabilities(self) -> dict[str | None, float]:
+        """The probability of each label: of its cells without the cells inside them."""
+        parts: defaultdict[str | None, list[float]] = defaultdict(list)
+        outer: list[TokenIds] = []
+        for ids in sorted(self._cells):
+            while outer and ids[: len(outer[-1])] != outer[-1]:
+                outer.pop()
+            label, log_prob = self._cells[ids]
+            around, most = self._cells[outer[-1]] if outer else (label, None)
+            if log_prob is None:  # perhaps all of what is around it
+                parts[around].append(
+                    -math.exp(most) if most is not None and around != label else 0.0
+                )
+            else:
+                parts[label].append(math.exp(log_prob))
+                parts[around].append(-math.exp(log_prob) if outer else 0.0)
+            outer.append(ids)
+        return {label: min(1.0, max(0.0, math.fsum(part))) for label, part in parts.items()}
+
+
+def _within(
+    lows: Mapping[str | None, float], weights: Mapping[str | None, float], unexplored: float
+) -> dict[str | None, float]:
+    """Weights moved into the bounds; together they leave no more than what is unexplored."""
+    unseen = {
+        label: min(max(0.0, weights.get(label, 0.0) - lows.get(label, 0.0)), unexplored)
+        for label in {*lows, *weights}
+    }
+    total = math.fsum(unseen.values())
+    scale = unexplored / max(unexplored, total) if unexplored else 0.0
+    return {label: lows.get(label, 0.0) + part * scale for label, part in unseen.items()}
+
+
+def _place(run: RunState, leaf: int, count: int, label: str) -> tuple[int, int, str]:
+    """The path and the index in it of the token with which a label is decided."""
+    for path in run.lineage(leaf):
+        length = len(run.paths[path].tokens)
+        if count <= length:
+            return path, max(0, count - 1), label
+        count -= length
+    return leaf, length - 1, label

@@ -1,0 +1,182 @@
+// "How likely is it that ...?": the labels of the run, each with its estimate and its certain bounds,
+// and the controls that make them. A mark labels all that follows a token; a rule labels the texts
+// for which it holds. Python computes the numbers (eab/analysis/labels.py).
+
+/** @import { RunStore } from "./run_store.js" */
+/** @import { LabelRule, LabelShare, Path, Send } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
+import { element, iconButton, wordButton } from "./elements.js";
+import { percent } from "./text.js";
+
+const MOST = 6; // labels
+const MOST_CHARACTERS = 40; // of a label
+const BY_HAND = ["good", "bad"]; // the labels of the first two keys, until there are others
+const KINDS = { contains: "contains", pattern: "matches", json: "is valid JSON" };
+
+/** The sign of a label, beside its colour: the key that marks with it. @param {number} label */
+export function signOf(label) {
+  return "①②③④⑤⑥"[label] ?? "";
+}
+
+/**
+ * The label of a path at a step: that of the last token up to there which decides one; -1 for none.
+ * @param {RunStore} store @param {Path} path @param {number} step
+ */
+export function labelAt({ labels, paths }, path, step) {
+  if (!labels.cover.size) return -1;
+  for (let at = /** @type {Path | undefined} */ (path); at; at = paths.get(at.parent)) {
+    const { born } = at;
+    const decided = (labels.cover.get(at.id) ?? []).filter(({ token }) => born + token <= step);
+    if (decided.length) return decided.reduce((a, b) => (b.token >= a.token ? b : a)).label;
+  }
+  return -1;
+}
+
+/** The names that the keys 1 to 6 mark with. @param {RunStore} store */
+export function markNames({ labels }) {
+  const names = labels.shares.map(({ name }) => name);
+  for (const name of BY_HAND) if (names.length < 2 && !names.includes(name)) names.push(name);
+  return names;
+}
+
+/**
+ * The rules with a mark at this token, or without it if it is there already.
+ * @param {LabelRule[]} rules @param {string} label @param {number} path @param {number} token
+ * @returns {LabelRule[]}
+ */
+export function withMark(rules, label, path, token) {
+  const isHere = (/** @type {LabelRule} */ rule) =>
+    rule.kind === "mark" && rule.path === path && rule.token === token;
+  const others = rules.filter((rule) => !isHere(rule));
+  const isTakenBack = rules.some((rule) => isHere(rule) && rule.label === label);
+  return isTakenBack ? others : [...others, { label, kind: "mark", text: "", path, token }];
+}
+
+/** @param {LabelShare} share */
+function inWords({ estimate, low, high }) {
+  if (percent(low) === percent(high)) return `${percent(low)}, exactly`;
+  return `${percent(low)} to ${percent(high)}, estimate ${percent(estimate)}`;
+}
+
+const HELP =
+  "The probability is certainly in this range: the filled part is the texts that were seen, the " +
+  "hatched part is all that was not explored. The estimate (the line) is the weight of the texts " +
+  "with the label; a single tree has no standard error.";
+
+/** One label: sign, name, bar, numbers. */
+class Chip {
+  /** @param {Send} send */
+  constructor(send) {
+    this.name = element("b");
+    this.known = element("i", { class: "known" });
+    this.open = element("i", { class: "open" });
+    this.tick = element("i", { class: "estimate" });
+    const bar = element("span", { class: "label-bar" }, this.open, this.known, this.tick);
+    this.numbers = element("span");
+    this.remove = iconButton("close", "Remove this label", () => send("removeLabel", this.label));
+    this.root = element("li", { title: HELP }, this.name, bar, this.numbers, this.remove);
+    this.label = "";
+  }
+
+  /** @param {LabelShare} share @param {number} place @param {boolean} canChange */
+  render(share, place, canChange) {
+    const { name, estimate, low, high } = share;
+    this.label = name;
+    this.root.className = `label-chip label-${place}`;
+    this.name.textContent = `${signOf(place)} ${name}`;
+    this.numbers.textContent = inWords(share);
+    this.known.style.width = `${(100 * low).toFixed(1)}%`;
+    Object.assign(this.open.style, { left: `${100 * low}%`, width: `${100 * (high - low)}%` });
+    this.tick.style.left = `${(100 * estimate).toFixed(1)}%`;
+    this.remove.hidden = !canChange;
+    this.remove.setAttribute("aria-label", `Remove the label ${name}`);
+  }
+}
+
+export class LabelBar {
+  /** @param {RunStore} store @param {ViewState} view @param {Send} send */
+  constructor(store, view, send) {
+    this.store = store;
+    this.view = view;
+    this.send = send;
+    const help = "how likely is it that a text contains a word? (l)";
+    this.button = wordButton("How likely?", help, () => send("toggleLabels"));
+    this.kind = element("select", { "aria-label": "Kind of rule" });
+    for (const [kind, words] of Object.entries(KINDS))
+      this.kind.append(element("option", { value: kind }, words));
+    this.kind.onchange = () => this.render();
+    const name = { "aria-label": "Word, or pattern", placeholder: "a word", maxlength: 500 };
+    this.input = element("input", { type: "text", ...name });
+    const add = wordButton("Show", "how likely that is (Enter)", () => this.add());
+    const words = "How likely is it that the text";
+    const close = iconButton("close", "Close (Escape)", () => send("toggleLabels"));
+    this.form = element("p", { class: "label-form" }, words, this.kind, this.input, add, close);
+    this.form.addEventListener("keydown", (event) => this.onKey(event));
+    /** @type {Chip[]} */
+    this.chips = [];
+    this.list = element("ul", { "aria-label": "Labels", "aria-live": "polite" });
+    this.rest = element("span", { class: "label-rest" });
+    const back = () => send("undoLabels");
+    this.undo = wordButton("Undo", "take the last change of labels back (u)", back);
+    this.foot = element("p", { class: "label-foot" }, this.rest, this.undo);
+    this.root = element("div", { class: "labels" }, this.form, this.list, this.foot);
+  }
+
+  focus() {
+    this.input.focus();
+    this.input.select();
+  }
+
+  /** @param {KeyboardEvent} event */
+  onKey(event) {
+    if (event.key === "Escape") this.send("toggleLabels");
+    else if (event.key === "Enter" && event.target !== this.kind) this.add();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  add() {
+    const kind = /** @type {LabelRule["kind"]} */ (this.kind.value);
+    const text = kind === "json" ? "" : this.input.value.trim();
+    if (!text && kind !== "json") return this.focus();
+    const label = (kind === "json" ? "JSON" : text).slice(0, MOST_CHARACTERS);
+    const { rules } = this.store.labels;
+    this.input.value = "";
+    if (rules.some((rule) => rule.label === label && rule.kind === kind)) return;
+    this.send("setLabels", [...rules, { label, kind, text, path: 0, token: 0 }]);
+  }
+
+  render() {
+    const { labels, offers } = this.store;
+    const canChange = Boolean(offers.label);
+    const isOpen = canChange && this.view.labelsOpen;
+    this.button.hidden = !canChange;
+    this.button.setAttribute("aria-expanded", String(isOpen));
+    this.root.hidden = !isOpen && !labels.shares.length;
+    this.form.hidden = !isOpen;
+    this.input.hidden = this.kind.value === "json";
+    this.input.disabled = labels.shares.length >= MOST;
+    while (this.chips.length < labels.shares.length) this.chips.push(new Chip(this.send));
+    const shown = this.chips.slice(0, labels.shares.length);
+    for (const [place, chip] of shown.entries())
+      chip.render(labels.shares[place], place, canChange);
+    const isSame = shown.every(({ root }, place) => this.list.children[place] === root);
+    if (!isSame || shown.length !== this.list.childElementCount)
+      this.list.replaceChildren(...shown.map(({ root }) => root));
+    this.undo.hidden = !canChange || !this.view.labelHistory.length;
+    this.rest.textContent = this.restWords();
+    this.foot.hidden = this.undo.hidden && !this.rest.textContent;
+  }
+
+  /** What the bars do not say, in a sentence. */
+  restWords() {
+    const { shares, unexplored } = this.store.labels;
+    const { length } = shares;
+    if (length >= MOST) return `There are at most ${MOST} labels.`;
+    if (!length)
+      return this.view.labelsOpen ? "Or select a token and press 1 or 2 to mark it." : "";
+    if (percent(unexplored) === percent(0)) return "All that the model may write was seen.";
+    return `${percent(unexplored)} was not explored: it may have any label (hatched).`;
+  }
+}

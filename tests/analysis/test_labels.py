@@ -1,0 +1,280 @@
+"""The probability of labels and of properties, from the tree of one run."""
+
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from table_model import TableModel, random_table
+
+from eab import EntropyAdaptiveBranching, Run
+from eab.analysis.labels import is_json, labelled_by
+from eab.errors import ConfigError, RecordError
+from eab.events import Labelled, LabelRule
+
+LENGTH, RUNS = 4, 400
+EXACT = {"max_new_tokens": LENGTH, "entropy_threshold": 0.8, "temperature": 1, "top_p": 1}
+
+
+def exact(model, has):
+    texts = model.all_texts(0, LENGTH)
+    return math.fsum(mass for tokens, mass in texts if has(written(tokens, model)))
+
+
+def written(tokens, model):
+    return "".join(model.text(token) for token in tokens if token not in model.stop_ids)
+
+
+@pytest.mark.parametrize("policy", ["fair", "arithmetic", "independent", "stochastic-beam"])
+def test_weights_are_unbiased_and_bounds_hold_in_every_run(policy):
+    model = TableModel(random_table(3, 5), stop_ids=[4])
+    properties = {" 2": lambda text: " 2" in text, "many": lambda text: text.count(" 1") >= 2}
+    exactly = {name: exact(model, has) for name, has in properties.items()}
+    explorer = EntropyAdaptiveBranching(model, policy=policy, max_paths=4, **EXACT)
+    weights = {name: [] for name in properties}
+    for seed in range(RUNS):
+        run = explorer.run([0], seed=seed)
+        for name, has in properties.items():
+            found = run.probability(name if name == " 2" else has)
+            assert found.low - 1e-9 <= exactly[name] <= found.high + 1e-9
+            assert found.low <= found.estimate <= found.high
+            weights[name].append(sum(each.weight for each in run.samples if has(each.text)))
+    for name, estimates in weights.items():
+        error = np.std(estimates) / math.sqrt(RUNS)
+        if policy != "stochastic-beam":  # its weights are consistent, not unbiased
+            assert abs(np.mean(estimates) - exactly[name]) < 4 * error
+
+
+def test_a_text_that_is_there_decides_all_that_follows():
+    model = TableModel(random_table(3, 5), stop_ids=[4])
+    explorer = EntropyAdaptiveBranching(model, max_paths=1, policy="greedy", **EXACT)
+    run = explorer.run([0])
+    first = run.samples[0].tokens[0]
+    by_text = run.probability(first.text)
+    assert by_text.low == pytest.approx(math.exp(first.log_prob)), "not of the whole text"
+    by_function = run.probability(lambda text: first.text in text)
+    assert by_function.low == pytest.approx(math.exp(run.samples[0].log_prob))
+    assert by_text.high == by_function.high == 1
+
+
+def test_bounds_only_shrink_as_a_run_goes_on():
+    model = TableModel(random_table(8, 5), stop_ids=[4])
+    explorer = EntropyAdaptiveBranching(model, max_paths=6, **EXACT)
+    events, before = [*explorer.stream([0])], (0.0, 1.0)
+    for count in range(2, len(events) + 1):
+        found = Run(events[:count]).probability(" 2")
+        assert found.low >= before[0] - 1e-12
+        assert found.high <= before[1] + 1e-12
+        before = found.low, found.high
+    assert before[1] - before[0] < 1
+
+
+def test_what_a_stop_string_cuts_off_is_not_in_the_text():
+    table = np.full((4, 4), 1e-12)
+    table[0, 1] = table[1, 2] = table[2, 3] = table[3, 3] = 1
+    model = TableModel(table / table.sum(axis=1, keepdims=True))
+    explorer = EntropyAdaptiveBranching(model, stop=["2 3"], **EXACT)
+    run = explorer.run([0])
+    assert run.samples[0].text == " 1 "
+    assert run.probability(" 2").high < 1e-6
+    assert run.probability(" 1").low > 1 - 1e-6
+
+
+@pytest.mark.parametrize("of", ["", 3, None, lambda text: "yes"])
+def test_what_is_no_property_is_refused(of):
+    model = TableModel(random_table(3, 5), stop_ids=[4])
+    run = EntropyAdaptiveBranching(model, **EXACT).run([0])
+    with pytest.raises(ConfigError, match="property"):
+        run.probability(of)
+
+
+def marked(run, *marks):
+    """The run, with marks at (path, token, label)."""
+    rules = tuple(LabelRule(label, "mark", path=path, token=token) for path, token, label in marks)
+    run.apply(Labelled(len(run.steps), rules))
+    return run.labelled()
+
+
+def of_beginning(model, tokens):
+    """The exact probability of all texts that begin with these tokens."""
+    texts = model.all_texts(0, LENGTH)
+    return math.fsum(mass for text, mass in texts if tuple(text[: len(tokens)]) == tuple(tokens))
+
+
+@pytest.mark.parametrize("policy", ["fair", "arithmetic", "independent", "stochastic-beam"])
+def test_the_probability_of_a_mark_is_known_and_nearer_and_later_marks_override(policy):
+    model = TableModel(random_table(5, 5), stop_ids=[4])
+    explorer = EntropyAdaptiveBranching(model, policy=policy, max_paths=5, **EXACT)
+    for seed in range(40):
+        run = explorer.run([0], seed=seed)
+        leaf = max(run.leaves(), key=lambda path: len([*run.tokens(path.id)]))
+        tokens = [token.id for token in run.tokens(leaf.id)]
+        places = [
+            (path, at) for path in run.lineage(leaf.id) for at in range(len(run.paths[path].tokens))
+        ]
+        outer, inner = of_beginning(model, tokens[:1]), of_beginning(model, tokens[:3])
+        found = marked(run, (*places[2], "good"), (*places[0], "good"), (*places[0], "bad"))
+        assert [label.name for label in found] == ["good", "bad"]
+        assert found["good"].low == pytest.approx(inner)
+        assert found["bad"].low == pytest.approx(outer - inner)
+        assert found["bad"].high == pytest.approx(outer - inner + found.unexplored)
+        total = math.fsum(label.low for label in found) + found.unlabelled + found.unexplored
+        assert total == pytest.approx(1)
+        assert math.fsum(label.estimate for label in found) <= 1 + 1e-9
+
+
+def test_a_mark_covers_what_a_rule_would_label_and_leaves_the_rest_to_it():
+    model = TableModel(random_table(3, 5), stop_ids=[4])
+    explorer = EntropyAdaptiveBranching(model, policy="fair", max_paths=6, **EXACT)
+    run = explorer.run([0])
+    child = run.paths[0].children[0]
+    token = run.paths[child].tokens[0] if not run.paths[0].tokens else run.paths[0].tokens[0]
+    path = child if not run.paths[0].tokens else 0
+    rules = (LabelRule("two", "contains", " 2"), LabelRule("hand", "mark", path=path))
+    run.apply(Labelled(len(run.steps), rules))
+    found = run.labelled()
+    assert found["hand"].low == pytest.approx(math.exp(token.log_prob))
+    texts = model.all_texts(0, LENGTH)
+    two = math.fsum(
+        mass for ids, mass in texts if ids[0] != token.id and " 2" in written(ids, model)
+    )
+    assert found["two"].low - 1e-9 <= two <= found["two"].high + 1e-9
+
+
+@pytest.mark.parametrize("policy", ["fair", "arithmetic", "independent"])
+def test_several_rules_are_bounded_and_estimated_together(policy):
+    model = TableModel(random_table(3, 5), stop_ids=[4])
+    explorer = EntropyAdaptiveBranching(model, policy=policy, max_paths=4, **EXACT)
+    rules = {"two": " 2", "ends with one": re.compile(" 1$"), "long": lambda text: len(text) > 6}
+
+    def label_of(text):
+        holds = [" 2" in text, text.endswith(" 1"), len(text) > 6]
+        return [name for name, each in zip(rules, holds, strict=True) if each][-1:]
+
+    expected = {
+        name: exact(model, lambda text, name=name: label_of(text) == [name]) for name in rules
+    }
+    for seed in range(60):
+        run = explorer.run([0], seed=seed)
+        found, by_function = (
+            run.labelled(rules),
+            run.labelled(lambda text: (label_of(text) or [None])[0]),
+        )
+        for name, probability in expected.items():
+            assert found[name].low - 1e-9 <= probability <= found[name].high + 1e-9
+            assert found[name].low <= found[name].estimate <= found[name].high
+        for label in by_function:
+            assert label.low <= found[label.name].low + 1e-12, "a rule may be decided early"
+        assert math.fsum(label.estimate for label in found) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_early"),
+    [
+        (" 2", True),
+        ("^ 2", True),
+        (" 2$", False),
+        (r" 2\b", False),
+        (" 2(?! 3)", False),
+        (r"\Z", False),
+    ],
+)
+def test_a_pattern_is_decided_early_only_if_nothing_can_undo_its_match(pattern, is_early):
+    table = np.full((4, 4), 1e-12)
+    table[0, 2] = 1
+    table[2, 1] = table[2, 3] = 0.5
+    table[1, 1] = table[3, 3] = 1
+    model = TableModel(table / table.sum(axis=1, keepdims=True))
+    run = EntropyAdaptiveBranching(model, policy="greedy", max_paths=1, **EXACT).run([0])
+    found = run.probability(re.compile(pattern))
+    texts = model.all_texts(0, LENGTH)
+    true = math.fsum(mass for ids, mass in texts if re.search(pattern, written(ids, model)))
+    assert found.low - 1e-9 <= true <= found.high + 1e-9
+    assert (found.low > 0.9) == is_early
+
+
+def test_json_and_contains_are_rules_of_a_run_that_its_file_keeps(tmp_path):
+    model = TableModel(random_table(3, 5), stop_ids=[4])
+    run = EntropyAdaptiveBranching(model, **EXACT).run([0])
+    rules = (LabelRule("json", "json"), LabelRule("two", "contains", " 2"))
+    run.apply(Labelled(len(run.steps), rules))
+    run.save(tmp_path / "labelled.eab")
+    again = Run.load(tmp_path / "labelled.eab")
+    assert again.labels == rules
+    assert again.labelled() == run.labelled()
+    assert again.labelled()["two"] == replace(run.probability(" 2"), name="two")
+    numbers = exact(model, lambda text: is_json(text))
+    found = again.labelled()["json"]
+    assert found.low <= numbers + 1e-9
+
+
+def test_a_label_of_a_token_that_is_not_there_is_refused():
+    model = TableModel(random_table(3, 5), stop_ids=[4])
+    run = EntropyAdaptiveBranching(model, **EXACT).run([0])
+    for path, token in [(99, 0), (0, 999), (-1, 0)]:
+        with pytest.raises(RecordError, match=r"label|does not exist"):
+            marked(run, (path, token, "good"))
+    assert run.labels == ()
+    with pytest.raises(ConfigError, match=r"'Rome'.*the run has: none"):
+        run.labelled()["Rome"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        ({}, "a dictionary"),
+        ("Paris", "a dictionary"),
+        ({"": "Paris"}, "a text of at least one character"),
+        ({"a": ""}, "give a text that the model might write"),
+        ({"a": re.compile("(a+)+b")}, None),
+        (lambda text: 3, "a label is 3"),
+        ({"a": lambda text: "yes"}, "return True or False"),
+    ],
+)
+def test_wrong_rules_are_refused(rules, words):
+    model = TableModel(random_table(3, 5), stop_ids=[4])
+    run = EntropyAdaptiveBranching(model, **EXACT).run([0])
+    if words is None:
+        assert len(run.labelled(rules)) == 1
+        return
+    with pytest.raises(ConfigError, match=words):
+        run.labelled(rules)
+
+
+def test_a_pattern_that_backtracks_for_ever_is_an_error(monkeypatch):
+    monkeypatch.setattr("eab.analysis.answer_parts.MOST_SECONDS", 0.2)
+    model = TableModel(random_table(3, 5), stop_ids=[4])
+    run = EntropyAdaptiveBranching(model, **EXACT).run([0])
+    run.paths[-1].tokens[-1].text = "a" * 60
+    with pytest.raises(ConfigError, match="takes more than"):
+        run.probability(re.compile("(a|a|aa)+$(?<=b)"))
+
+
+def test_runs_with_other_seeds_narrow_the_bounds_and_give_a_standard_error():
+    model = TableModel(random_table(3, 5), stop_ids=[4])
+    explorer = EntropyAdaptiveBranching(model, policy="fair", max_paths=3, **EXACT)
+    expected = exact(model, lambda text: " 2" in text)
+    covered, count = 0, 40
+    for start in range(count):
+        runs = [explorer.run([0], seed=8 * start + seed) for seed in range(8)]
+        found = labelled_by(runs, {"two": " 2"})["two"]
+        each = [run.probability(" 2") for run in runs]
+        assert max(one.low for one in each) - 1e-12 <= found.low <= expected + 1e-9
+        assert expected - 1e-9 <= found.high <= min(one.high for one in each) + 1e-12
+        covered += abs(found.estimate - expected) < 2 * found.standard_error
+    assert covered > 0.8 * count, "about 0.95, less for eight runs and few values"
+    assert labelled_by(runs[:1], {"two": " 2"})["two"].standard_error is None
+
+
+def test_prompts_are_compared_by_runs_with_the_same_seeds():
+    model = TableModel(random_table(3, 5), stop_ids=[4])
+    explorer = EntropyAdaptiveBranching(model, max_paths=3, **EXACT)
+    rules = {"two": " 2"}
+    first, second = explorer.compare_prompts([[0], [1]], rules, seeds=4)
+    assert first == labelled_by([explorer.run([0], seed=seed) for seed in range(4)], rules)
+    assert second == labelled_by([explorer.run([1], seed=seed) for seed in range(4)], rules)
+    with pytest.raises(ConfigError, match="seeds"):
+        explorer.compare_prompts([[0]], rules, seeds=1)
+    with pytest.raises(ConfigError, match="greedy"):
+        explorer.compare_prompts([[0]], rules, policy="greedy")

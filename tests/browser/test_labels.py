@@ -1,0 +1,63 @@
+"""How likely is it that ...? Labels by rules and by marks, in a real Chromium."""
+
+import re
+
+import pytest
+from browser_steps import OpenPage
+from playwright.sync_api import Page, expect
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+def numbers_of(page: Page, place: int) -> list[float]:
+    """Low, high and estimate of a label, in percent."""
+    words = page.locator(".eab .label-chip").nth(place).inner_text()
+    return [float(each) for each in re.findall(r"([\d.]+)%", words.replace(" to ", "% to "))]
+
+
+def test_a_visitor_asks_how_likely_a_word_is_and_marks_a_branch(open_page: OpenPage) -> None:
+    page = open_page("?example=ball.eab", reduced_motion="reduce")
+    board = page.locator(".eab")
+    expect(page.locator(".eab .box.path").first).to_be_visible()
+    board.press("End")
+    board.press("l")
+    word = page.get_by_role("textbox", name="Word, or pattern")
+    expect(word).to_be_focused()
+    word.fill("ball")
+    word.press("Enter")
+    expect(page.locator(".eab .label-chip")).to_have_count(1)
+    low, high, estimate = numbers_of(page, 0)
+    assert 0 < low <= estimate <= high
+    labelled = page.locator(".eab .frame.labelled")
+    assert labelled.count() > 0
+    word.press("Escape")
+    expect(page.locator(".eab .label-form")).to_be_hidden()
+    before = labelled.count()
+    first = page.locator(".eab .box.path").first
+    first.focus()
+    first.press("Enter")
+    board.press("Home")
+    board.press("2")
+    expect(page.locator(".eab .label-chip")).to_have_count(2)
+    expect(page.locator(".eab .label-chip").nth(1)).to_contain_text("② good")
+    board.press("u")
+    expect(page.locator(".eab .label-chip")).to_have_count(1)
+    board.press("End")
+    expect(labelled).to_have_count(before)
+    page.get_by_role("button", name="Remove the label ball").click()
+    expect(page.locator(".eab .label-chip")).to_have_count(0)
+
+
+def test_a_wrong_pattern_is_explained_and_the_labels_stay(open_page: OpenPage) -> None:
+    page = open_page("?example=ball.eab", reduced_motion="reduce")
+    expect(page.locator(".eab .box.path").first).to_be_visible()
+    page.get_by_role("button", name="How likely?").click()
+    word = page.get_by_role("textbox", name="Word, or pattern")
+    word.fill("ball")
+    word.press("Enter")
+    expect(page.locator(".eab .label-chip")).to_have_count(1)
+    page.get_by_role("combobox", name="Kind of rule").select_option("pattern")
+    word.fill("(ball")
+    word.press("Enter")
+    expect(page.get_by_text("is not a regular expression")).to_be_visible()
+    expect(page.locator(".eab .label-chip")).to_have_count(1)
