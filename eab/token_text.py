@@ -2,11 +2,11 @@
 
 Texts are kept as `bytes.decode("utf-8", "surrogateescape")`. Bytes that do not form a complete
 character become lone surrogates (U+DC80..U+DCFF). So joining the texts of a path's tokens gives the
-exact bytes back.
+exact bytes back. A stop string is searched in these bytes.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 _BYTES = "utf-8", "surrogateescape"
@@ -69,3 +69,30 @@ def _cannot_be_shown(code: int) -> bool:
 def _moves_the_text(code: int) -> bool:
     """Whether it is a direction override or isolate, which could reorder the surrounding text."""
     return 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069 or code in (0x200E, 0x200F)
+
+
+class StopStrings:
+    """The stop strings of a run, at which its texts end; false if there are none.
+
+    The search compares exact bytes, so it finds characters that are split across tokens, and needs
+    only the end of the text.
+    """
+
+    def __init__(self, stop: Sequence[str]) -> None:
+        self._stop = [text.encode("utf-8") for text in stop]
+        self._tail = max(map(len, self._stop), default=1) - 1
+
+    def __bool__(self) -> bool:
+        return bool(self._stop)
+
+    def search(self, tail: bytes, text: str) -> tuple[bytes, int]:
+        """Look for a stop string in the previous `tail` of a text and the token added to it.
+
+        Returns:
+            The tail for the next token, and how many bytes to cut off the end: a stop string and
+            what follows it; 0 if there is none.
+        """
+        window = tail + to_bytes(text)
+        places = [place for stop in self._stop if (place := window.find(stop)) >= 0]
+        cut = len(window) - min(places) if places else 0
+        return window[max(0, len(window) - self._tail) :], cut

@@ -1,11 +1,13 @@
 """The fold from events to tree, samples and measurements, at every prefix."""
 
-from dataclasses import replace
-
 import pytest
 from equality import untimed
+from hypothesis import given
+from hypothesis import strategies as st
 from invented_runs import appended, predicted
 from made_runs import events_of
+from msgspec import structs
+from saying_model import flat_run
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig
@@ -29,7 +31,7 @@ from eab.events import (
     RunStarted,
     StepTimed,
 )
-from eab.run import RunState, fold, fold_prefix
+from eab.run import RunState, fold, fold_prefix, largest_first
 from eab.token_text import from_bytes
 
 MODEL = TableModel(random_table(2, 5), stop_ids=[4])
@@ -50,7 +52,7 @@ def hand_made(texts: list[str], special: bool = False) -> list[Event]:
 def test_the_repr_of_a_run_shows_its_prompt_its_size_and_how_it_ended():
     events = hand_made([" a", " b"])
     assert repr(fold(events)) == "<Run of '0': 0 steps, 1 path, 1 text, unfinished>"
-    long = replace(STARTED, prompt="word\n" * 20)
+    long = structs.replace(STARTED, prompt="word\n" * 20)
     assert repr(fold([long])).startswith("<Run of 'word\\nword\\n")
     assert len(repr(fold([long]))) < 120
     run = fold(EVENTS)
@@ -74,7 +76,9 @@ def test_every_prefix_of_the_events_folds(settings):
         if run is None:
             assert all(isinstance(event, Probed) for event in events[:length])
             continue
-        kept = [replace(each, text="") if isinstance(each, Probed) else each for each in events]
+        kept = [
+            structs.replace(each, text="") if isinstance(each, Probed) else each for each in events
+        ]
         assert run.events == kept[:length]
         for sample in run.samples:
             assert sample.log_prob == pytest.approx(sum(sample.log_probs))
@@ -243,3 +247,25 @@ def test_a_run_that_ended_during_its_probe_has_not_started():
         state.apply(STARTED)
     with pytest.raises(MemoryLimitError, match="no room"):
         fold([Probed(0, 1.0), RunEnded(0, "failed", "no room")])
+
+
+# ---- the order of samples: by weight, but by birth where weights differ only by rounding
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.floats(-1e-9, 1e-9)), max_size=12),
+    st.floats(1e-300, 1e300),
+)
+def test_the_last_bits_do_not_change_the_order(
+    given: list[tuple[int, float]], scale: float
+) -> None:
+    exact = [scale * size for size, _ in given]
+    rounded = [scale * size * (1 + error) for size, error in given]
+    order = sorted(range(len(given)), key=lambda index: -given[index][0])  # stable
+    assert largest_first(exact) == largest_first(rounded) == order
+
+
+@pytest.mark.parametrize("error", [-1e-16, 1e-16])
+def test_samples_of_equal_weight_are_in_order_of_birth(error: float) -> None:
+    texts = [("b", 0.25, 0.25, True), ("a", 0.25 + error, 0.25, True), ("c", 0.5, 0.5, True)]
+    assert [sample.text for sample in flat_run(texts).samples] == ["c", "b", "a"]

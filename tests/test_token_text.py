@@ -1,4 +1,6 @@
-"""Token texts lose no byte, and displayed texts cannot deceive the reader."""
+"""Token texts lose no byte, displayed texts cannot deceive the reader, and stop strings
+are found where a search of the whole text finds them.
+"""
 
 import itertools
 
@@ -6,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.token_text import from_bytes, join, visible, visible_join
+from eab.token_text import StopStrings, from_bytes, join, visible, visible_join
 
 
 @given(text=st.text(), cuts=st.lists(st.integers(0, 400)))
@@ -62,3 +64,29 @@ def test_displayed_halves_of_a_character_become_the_character_when_they_meet():
     euro = "€".encode()
     assert visible_join([from_bytes(euro[:1]), from_bytes(euro[1:])]) == "€"
     assert visible_join([from_bytes(euro[:2]), "\n"]) == "⟨E2⟩⟨82⟩↵"
+
+
+# ---- stop strings
+
+PIECES = st.lists(st.binary(max_size=3) | st.sampled_from([b"\xc3", b"\xa9", b"a", b"ab", b"\n"]))
+STOP = st.lists(st.text("abé\n\ufffd", min_size=1, max_size=4), min_size=1, max_size=4)
+
+
+@given(PIECES, STOP)
+def test_the_search_ends_at_the_first_token_that_completes_a_stop_string(
+    pieces: list[bytes], stop: list[str]
+) -> None:
+    search, tail = StopStrings(stop), b""
+    for count, piece in enumerate(pieces, start=1):
+        tail, cut = search.search(tail, from_bytes(piece))
+        text = b"".join(pieces[:count])
+        places = [place for one in stop if (place := text.find(one.encode())) >= 0]
+        assert cut == (len(text) - min(places) if places else 0)
+        if cut:
+            return
+        assert len(tail) < max(len(one.encode()) for one in stop)
+
+
+def test_an_empty_set_of_stop_strings_is_false() -> None:
+    assert not StopStrings(())
+    assert StopStrings(("a",))

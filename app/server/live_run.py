@@ -11,6 +11,8 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, Final, Generic, Literal, TypeAlias
 
+from msgspec import structs
+
 from app.server import metrics
 from eab.engine.job import Job, State
 from eab.engine.request import Request
@@ -151,7 +153,7 @@ class LiveTask(Generic[State]):
         if self.job.stops_after is not None and isinstance(event, self.job.stops_after):
             self._stop.set()
         if isinstance(event, RunEnded) and event.reason == "stopped" and not self._stop.is_set():
-            event = replace(event, reason="unwatched")
+            event = structs.replace(event, reason="unwatched")
         self.events.append(event)
         self.state.apply(event)
         if isinstance(event, TokensAppended):

@@ -26,7 +26,7 @@ from eab.events import Event
 from eab.formatting import counted, shortened
 from eab.labs.tuning import report as sweep_files
 from eab.labs.tuning.report import TuningReport
-from eab.record.growing_file import GrowingFile
+from eab.record.files import GrowingFile
 from eab.run import fold_prefix
 
 _LOGGER: Final = logging.getLogger("eab")

@@ -18,7 +18,7 @@ from eab.figures.captions import answers_sentence, cost_sentence, has_bounds, we
 from eab.figures.run_names import file_stem
 from eab.figures.uncertainty import forks_sentence, nats, uncertainty_sentence
 from eab.run import RunState
-from eab.share.python_code import as_python
+from eab.share.exports import as_python, to_graphml
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -235,7 +235,6 @@ def _export(opened: OpenRun, run: RunState) -> None:
 
 def _files(opened: OpenRun, run: RunState) -> list[_Helped]:
     from eab.figures.tables import samples_table, steps_table, tokens_table
-    from eab.share.graphml import to_graphml
     from eab.share.html_page import to_html
 
     return [

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import streamlit as st
 
@@ -280,7 +280,8 @@ def check_plan(plan: Plan) -> None:
     """
     check_cells(plan.cells)
     _check_prompts([prompt.question.prompt for prompt in plan.prompts])
-    sizes = (len(json.dumps(asdict(prompt))) for prompt in plan.prompts)  # with the answers
+    prompts = map(msgspec.to_builtins, plan.prompts)  # with the answers
+    sizes = (len(json.dumps(prompt)) for prompt in prompts)
     if plan.grid.varied.keys() - _VARIED or max(sizes) > _MOST_BYTES:
         raise ConfigError(
             "this sweep was not started on this page, so it cannot be resumed here. Press Use its "

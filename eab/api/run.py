@@ -184,7 +184,7 @@ class Run(RunState):
 
     def to_graphml(self) -> str:
         """The tree as GraphML, for networkx, Gephi and other programs."""
-        from eab.share.graphml import to_graphml
+        from eab.share.exports import to_graphml
 
         return to_graphml(self).decode("utf-8")
 

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from eab import token_text
+from eab.analysis.answers import group_answers
 from eab.analysis.kv_allocation import separate_bytes
 from eab.analysis.labels import labelled
 from eab.analysis.merged_runs import Merged, graft, merge
-from eab.board.deciding_forks import deciding_forks
+from eab.analysis.uncertainty import attribute_to_forks
 from eab.board.still import MAX_BYTES_OF_CHARACTER, pieces
 from eab.config import AUTO
 from eab.events import Probed
@@ -29,6 +30,7 @@ from eab.figures.captions import entropy_sentence, limit_sentence, sentences_at,
 from eab.figures.memory_captions import memory_sentence
 from eab.figures.run_comparison import diff_entropy_sentence, diff_tree_sentence
 from eab.figures.run_names import file_stem, origin_words
+from eab.figures.uncertainty import effect_words, forks_sentence
 from eab.formatting import ending, excerpt
 from eab.run import Path, RunState, Step, Token
 
@@ -323,6 +325,33 @@ def _step_record(run: RunState, step: Step) -> dict[str, Any]:
         "reused": step.kv.rows_reused * row,
         "independent": separate_bytes(run.started, step.kv),
         "paths": paths,
+    }
+
+
+def deciding_forks(run: RunState) -> dict[str, Any] | None:
+    """Which forks decide the answer, the first sentence of a text; None during the run, and if
+    there is no fork to judge. Answers are compared by the rule `exact`.
+
+    Returns:
+        JSON values. `sentence` names the fork that decides most. `forks`: [path that forks, its
+        share (0 to 1) of the semantic entropy, what it decides, in words that follow "The fork"].
+        `answers`: [answer, paths] for each answer that several texts give.
+    """
+    if run.ended is None or run.started.config.policy == "independent":
+        return None
+    answers = group_answers(run, "sentence")
+    forks = attribute_to_forks(run, answers)
+    if not forks:
+        return None
+    total = sum(fork.contribution for fork in forks) or 1.0
+    shared = [answer for answer in answers.ranked if len(answer.leaves) > 1]
+    return {
+        "sentence": forks_sentence(run, forks, "the first sentence"),
+        "forks": [
+            [fork.path, round(fork.contribution / total, 4), effect_words(fork, forks)]
+            for fork in forks
+        ],
+        "answers": [[token_text.visible(answer.text), list(answer.leaves)] for answer in shared],
     }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -146,7 +147,7 @@ class HybridCache(OwnCache):
     def usage(self, paths: Sequence[int]) -> KVUsage:
         """The rows of the tree, and the state of each path."""
         rows, own = self._tree.usage(paths), super().usage(paths)
-        return replace(
+        return structs.replace(
             rows,
             bytes_held=self.bytes_held,
             own_bytes=own.own_bytes,

@@ -8,9 +8,9 @@ temporary tensors count for the peak.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from eab.caches.base import ForwardBatch, check_limit
@@ -111,4 +111,4 @@ class PagedCache(PerPathCache):
     def usage(self, paths: Sequence[int]) -> KVUsage:
         """Spare rows are those at the ends of texts that no token fills yet."""
         counted = self._tables.usage(paths)
-        return replace(counted, bytes_held=self.bytes_held, **self._ledger.totals())
+        return structs.replace(counted, bytes_held=self.bytes_held, **self._ledger.totals())

@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 import torch
+from msgspec import structs
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -147,11 +148,11 @@ class PrefixedTreeCache(TreeCache):
         """Rows that are read in place count as the run's own."""
         own, rows = super().usage(paths), self.rows_in_place
         if self._tokens_reused:
-            own = replace(own, tokens_reused=self._tokens_reused)
+            own = structs.replace(own, tokens_reused=self._tokens_reused)
         if self._held is None:
             return own
         is_shared, held = len(self._table.index) > 1, rows * self.shape.row_bytes
-        return replace(
+        return structs.replace(
             own,
             bytes_held=own.bytes_held + held,
             peak_bytes=own.peak_bytes + held,

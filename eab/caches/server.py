@@ -9,10 +9,11 @@ path, or a child of it, continues as the server did, the next pass asks nothing 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NoReturn
 
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from eab.caches.base import ForwardBatch, KVCache, check_limit, logits_indices
@@ -181,7 +182,7 @@ class ServerCache(KVCache):
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
         """Nothing is copied: the server recomputes what the ledger would copy."""
-        return replace(
+        return structs.replace(
             self._books.usage(paths),
             bytes_copied=0,
             block_size=self._books.block_size,

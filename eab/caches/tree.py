@@ -18,10 +18,10 @@ graphs can be captured, which later runs use, too (see `eab.caches.kv_pool`).
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
+from msgspec import structs
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -229,7 +229,7 @@ class TreeCache(KVCache):
         more = min(ahead, self.byte_limit // self.shape.row_bytes - self.rows_in_place - self.rows)
         if self._steps_left is not None:
             more = min(more, self._steps_left * paths - (count - missing))
-        return replace(self.grow(max(more, missing)), r=ahead // paths)
+        return structs.replace(self.grow(max(more, missing)), r=ahead // paths)
 
     def _compact(self, paths: Sequence[int], count: int) -> None:
         """Before a batch of `count` tokens, give memory back if paths have ended."""

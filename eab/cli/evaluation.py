@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from msgspec import structs
 from rich.console import Group, RenderableType
 from rich.progress import track
 from rich.table import Table
@@ -22,7 +23,7 @@ from eab.labs.tuning.evaluation_report import (
     written,
 )
 from eab.labs.tuning.prompt_sets import Question
-from eab.record.whole_file import write_table
+from eab.record.files import write_table
 
 
 def answer_all(answering: Answering, questions: Sequence[Question]) -> list[SamplingResults]:
@@ -73,7 +74,7 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 def report_json(report: EvaluationReport, answering: Answering) -> dict[str, Any]:
     """The report with model and settings, as plain JSON values."""
     return {
-        "model": asdict(answering.model.card),
+        "model": structs.asdict(answering.model.card),
         "settings": asdict(answering.config),
         "verdict": verdict(report),
         **asdict(report),

@@ -27,8 +27,8 @@ from eab.events import Event, Progressed, RunStarted, StepTimed
 from eab.events.chat import notices
 from eab.formatting import counted
 from eab.labs.variants.results import VariantRuns, cache_variants
+from eab.record.files import save_whole
 from eab.record.prompt_lines import STANDARD_STREAM as STANDARD_STREAM
-from eab.record.whole_file import save_whole
 from eab.run import RunFold
 
 if TYPE_CHECKING:

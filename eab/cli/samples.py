@@ -14,7 +14,7 @@ from eab.errors import ConfigError
 from eab.figures.run_names import file_stem
 from eab.formatting import counted
 from eab.record import SUFFIX
-from eab.record.whole_file import make_folder, save_whole
+from eab.record.files import make_folder, save_whole
 
 if TYPE_CHECKING:
     from eab.api.run import Run

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from msgspec import structs
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Column, Table
@@ -64,7 +65,7 @@ def as_json(run: RunState) -> dict[str, Any]:
         "kv": kv_bytes(run),
         "settings": asdict(started.config),
         "threshold_nats": started.threshold_nats,
-        "model": asdict(started.model),
+        "model": structs.asdict(started.model),
         "tokens_through_model": run.tokens_through_model,
         "tokens_reused": run.tokens_reused,
         "seconds": run.seconds,
@@ -204,7 +205,7 @@ def variants_json(compared: VariantRuns) -> dict[str, Any]:
         }
         if started
         else {},
-        "model": asdict(started.model) if started else {},
+        "model": structs.asdict(started.model) if started else {},
         "variants": [cost_values(cost) for cost in costs],
         "agreements": [asdict(agreement) for agreement in compared.agreements()],
         "agreed": compared.agreed and len(costs) == len(compared.variants),

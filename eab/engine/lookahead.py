@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from eab.branching.sampling import Predictions
-from eab.run.stop_strings import StopStrings
+from eab.token_text import StopStrings
 
 MAX_AHEAD = 16  # steps; a path that is this far ahead skips the next passes
 

@@ -21,8 +21,8 @@ from eab.events import (
     RunStarted,
 )
 from eab.models.base import LanguageModel
-from eab.run.stop_strings import StopStrings
 from eab.speculation.drafter import Drafter
+from eab.token_text import StopStrings
 
 
 class Paths:

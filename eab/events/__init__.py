@@ -1,4 +1,5 @@
-"""The events of a run: a closed union of frozen, plain values, one class per kind of event.
+"""The events of a run: a closed union of frozen, plain values, one class per kind of event. Each
+field declares its limits, which msgspec checks when it reads an event (eab.record.run_file).
 
 Path ids are small integers in order of birth. A path is a sequence of tokens without a fork: it
 ends at a fork, where its children start. Step s chooses the s-th new token; step 0 follows the
@@ -10,7 +11,6 @@ have one event per path. A step that makes decisions emits KvMeasured, Predicted
 Pruned, Forked, TokensAppended, Reweighted, PathFinished in this order and omits empty ones.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
 from eab import token_text
@@ -30,6 +30,7 @@ from eab.events.values import (
     NewWeight,
     PathPrediction,
     PathRows,
+    Value,
     WindowRows,
 )
 
@@ -76,22 +77,22 @@ EndReason = Literal["finished", "stopped", "unwatched", "failed"]
 WhatIfKind = Literal["", "exact", "approximate"]
 
 
-class Pause:
+class _Kind(Value, frozen=True, tag_field="event", tag=True):
+    """A kind of event; JSON names it by its class, as `event`."""
+
+
+class Pause(_Kind, frozen=True):
     """An event that ends a unit of work; a run or measurement can stop or let others run here."""
 
-    __slots__ = ()
 
-
-@dataclass(frozen=True, slots=True)
-class Progressed(Pause):
+class Progressed(Pause, frozen=True):
     """Progress of a measurement."""
 
     share: float  # the fraction done, from 0 to 1
     words: str
 
 
-@dataclass(frozen=True, slots=True)
-class Probed(Pause):
+class Probed(Pause, frozen=True):
     """A step of the greedy probe, which precedes RunStarted if the threshold is a rank."""
 
     step: fields.StepIndex
@@ -99,8 +100,7 @@ class Probed(Pause):
     text: fields.TokenText = ""  # the token's, to be shown meanwhile; not kept with the run
 
 
-@dataclass(frozen=True, slots=True)
-class RunStarted:
+class RunStarted(_Kind, frozen=True):
     """The header of a run: the first event after the probe."""
 
     prompt: fields.PromptText  # the user's text, or the title of a chat
@@ -178,16 +178,14 @@ class RunStarted:
         return token_text.join(self.prompt_texts[len(self.prompt_texts) - self.continued :])
 
 
-@dataclass(frozen=True, slots=True)
-class Predicted:
+class Predicted(_Kind, frozen=True):
     """The next-token distribution of each live path, as the decisions of a step saw it."""
 
     step: fields.StepIndex
     predictions: Annotated[tuple[PathPrediction, ...], fields.PER_STEP]
 
 
-@dataclass(frozen=True, slots=True)
-class Speculated:
+class Speculated(_Kind, frozen=True):
     """One forward pass verified draft tokens of a path.
 
     The pass may reach steps that are decided later, once all paths have reached them.
@@ -203,16 +201,14 @@ class Speculated:
     verified: fields.Whole
 
 
-@dataclass(frozen=True, slots=True)
-class TokensAppended:
+class TokensAppended(_Kind, frozen=True):
     """Paths grew by one token each."""
 
     step: fields.StepIndex
     tokens: Annotated[tuple[NewToken, ...], fields.PER_STEP]
 
 
-@dataclass(frozen=True, slots=True)
-class Forked:
+class Forked(_Kind, frozen=True):
     """A path forked into two or more children; TokensAppended gives each its first token."""
 
     step: fields.StepIndex
@@ -225,24 +221,21 @@ class Forked:
     heir: fields.PathId
 
 
-@dataclass(frozen=True, slots=True)
-class LimitActed:
+class LimitActed(_Kind, frozen=True):
     """The path limit pruned children of these paths at birth."""
 
     step: fields.StepIndex
     dropped: Annotated[tuple[DroppedTokens, ...], fields.PER_STEP]
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
+class Pruned(_Kind, frozen=True):
     """The path limit pruned a path, and its private KV rows were freed."""
 
     step: fields.StepIndex
     path: fields.PathId
 
 
-@dataclass(frozen=True, slots=True)
-class Reweighted:
+class Reweighted(_Kind, frozen=True):
     """The weights of paths changed because others were pruned (`fair`) or because the number of
     paths changed (`original`).
     """
@@ -251,8 +244,7 @@ class Reweighted:
     weights: Annotated[tuple[NewWeight, ...], fields.PER_STEP]
 
 
-@dataclass(frozen=True, slots=True)
-class PathFinished:
+class PathFinished(_Kind, frozen=True):
     """A path is complete: it drew a stop token, its text contains a stop string (both `stop`), or
     it reached max_new_tokens (`length`).
     """
@@ -264,24 +256,21 @@ class PathFinished:
     reward: fields.Reward | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RowsAllocated:
+class RowsAllocated(_Kind, frozen=True):
     """The KV tensors grew, or their rows were compacted, which may shrink the tensors."""
 
     step: fields.StepIndex
     growth: Growth
 
 
-@dataclass(frozen=True, slots=True)
-class KvMeasured:
+class KvMeasured(_Kind, frozen=True):
     """The KV cache right after the forward pass of a step, for the paths that took part in it."""
 
     step: fields.StepIndex
     usage: KVUsage
 
 
-@dataclass(frozen=True, slots=True)
-class StepTimed(Pause):
+class StepTimed(Pause, frozen=True):
     """One forward pass and the decisions after it, with their times (zero in a what-if run)."""
 
     # The first step that the pass served. With draft tokens a pass may serve several steps, or only
@@ -293,8 +282,7 @@ class StepTimed(Pause):
     draft_seconds: fields.Seconds = 0.0  # wall time of the drafter
 
 
-@dataclass(frozen=True, slots=True)
-class RunEnded:
+class RunEnded(_Kind, frozen=True):
     """The last event that the engine emits."""
 
     step: fields.StepIndex  # steps decided so far
@@ -307,8 +295,7 @@ class RunEnded:
         return self.reason in ("stopped", "unwatched")
 
 
-@dataclass(frozen=True, slots=True)
-class Labelled:
+class Labelled(_Kind, frozen=True):
     """The user gave labels to texts of the run, which may have ended; replaces earlier labels."""
 
     step: fields.StepIndex  # steps decided so far

@@ -1,6 +1,6 @@
 """Limits of event fields: the range of each number, the length of each text and list.
 
-Run files are untrusted, so msgspec checks these limits when it reads one (eab.record.typed_json).
+Run files are untrusted, so msgspec checks these limits when it reads one (eab.record.run_file).
 The limits are wider than anything that the engine produces.
 """
 

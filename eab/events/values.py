@@ -1,6 +1,5 @@
 """The frozen, plain values that events consist of."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
@@ -9,8 +8,11 @@ from eab.events import fields
 from eab.weight_formats import AS_LOADED, PLAIN, full_name
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """A value without cycles, which garbage collection need not visit; JSON omits its defaults."""
+
+
+class Message(Value, frozen=True):
     """One message of a chat (see `eab.events.chat.read_messages`): `Message("user", "Hello")`.
 
     Attributes:
@@ -21,11 +23,8 @@ class Message:
     content: fields.PromptText
 
 
-class Candidate(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """One of the most likely tokens of a prediction.
-
-    Most objects of a run are candidates, so they are kept out of garbage collection for speed.
-    """
+class Candidate(Value, frozen=True, array_like=True):
+    """One of the most likely tokens of a prediction; most objects of a run are candidates."""
 
     token: fields.TokenId
     text: fields.TokenText  # its text (see eab.token_text)
@@ -101,8 +100,7 @@ class PathRows(NamedTuple):
     private: fields.Whole  # rows that only this path reads
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(Value, frozen=True):
     """One reallocation of a cache's tensors."""
 
     rows: fields.Count  # rows that the tensors hold afterwards
@@ -114,8 +112,7 @@ class Growth:
     r: fields.Count = 0
 
 
-@dataclass(frozen=True, slots=True)
-class KVUsage:
+class KVUsage(Value, frozen=True):
     """The contents of a KV cache: distinct rows by use, their bytes, and totals since the run
     started.
 
@@ -183,8 +180,7 @@ class WindowRows(NamedTuple):
     row_bytes: fields.Count  # bytes that these layers together store for a token
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCard:
+class ModelCard(Value, frozen=True):
     """What a reader of the run needs to know about the model."""
 
     name: fields.ModelName  # as given to `eab.load_model`

@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 import torch
+from msgspec import structs
 from torch import Tensor
 from transformers import (
     PreTrainedModel,
@@ -184,7 +185,7 @@ class HuggingFaceModel(TransformersModel):
         self._own_decoder = found
         if found is not None and not self._cache_error() < self._max_error:
             self._own_decoder = None
-        self.card = replace(self.card, own_decoder=self._own_decoder is not None)
+        self.card = structs.replace(self.card, own_decoder=self._own_decoder is not None)
 
     def _batches_to_compare(self) -> Iterator[ForwardBatch]:
         """The check text at its positions, and spread over all positions that the model knows."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from msgspec import structs
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -82,7 +83,7 @@ class OwnCacheModel(TransformersModel):
         super().__init__(model, tokenizer, name, context, stored)
         self._describe(shape, sha256)
         words = f"Nothing is shared between paths, because {reason}. {_words(self._reader, memory)}"
-        self.card = replace(
+        self.card = structs.replace(
             self.card, own_memory=words, state_bytes=memory.state_bytes, shares_rows=False
         )
         stop_between_layers(model)
@@ -137,7 +138,7 @@ class HybridModel(OwnCacheModel):
             f"the other layers, {human_bytes(state.state_bytes)}, whatever the length of its text."
             f"{reach_words(shape)}"
         )
-        self.card = replace(self.card, own_memory=words, state_bytes=state.state_bytes)
+        self.card = structs.replace(self.card, own_memory=words, state_bytes=state.state_bytes)
         stop_between_layers(model)
 
 

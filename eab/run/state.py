@@ -29,8 +29,8 @@ from eab.events import (
     TokensAppended,
 )
 from eab.formatting import counted, quoted, shortened
-from eab.run.stop_strings import StopStrings
 from eab.run.tree import Path, Sample, Step, Token, largest_first, least_probability
+from eab.token_text import StopStrings
 
 _MAX_PROMPT: Final = 40  # characters of the prompt in a repr
 

@@ -22,7 +22,7 @@ from eab.figures.captions import cost_sentence, weight_sentence
 from eab.figures.run_names import origin_words
 from eab.figures.uncertainty import nats
 from eab.formatting import counted
-from eab.record.whole_file import save_whole
+from eab.record.files import save_whole
 from eab.run import RunState, fold
 
 _ESCAPES: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}

@@ -19,6 +19,7 @@ from itertools import chain
 from typing import Final, NoReturn
 
 import torch
+from msgspec import structs
 
 from eab.branching.policies import make_policy
 from eab.branching.policy import Child, Leaf, Member
@@ -100,16 +101,16 @@ def _started(
     config = replace(
         recorded.config, cache="tree", drafter="none", r=recorded.config.r if r is None else r
     )
-    recorded = replace(recorded, draft=None)
+    recorded = structs.replace(recorded, draft=None)
     if threshold_nats is None:
-        return replace(recorded, config=config)
+        return structs.replace(recorded, config=config)
     if config.policy == "original" and threshold_nats != recorded.threshold_nats:
         raise ConfigError(
             "with the policy original, the number of children depends on the number of live "
             "paths, so another threshold cannot be computed from this run; run the model"
         )
     config = replace(config, entropy_threshold=float(threshold_nats), threshold_unit="nats")
-    return replace(recorded, config=config, threshold_nats=float(threshold_nats))
+    return structs.replace(recorded, config=config, threshold_nats=float(threshold_nats))
 
 
 class RecordedModel(LanguageModel):
@@ -189,7 +190,7 @@ class _Resimulator:
         except MemoryLimitError as error:
             ended = RunEnded(self.generation.step, "failed", str(error))
         exact = not self.unknowns and self.started.what_if != "approximate"
-        started = replace(self.started, what_if="exact" if exact else "approximate")
+        started = structs.replace(self.started, what_if="exact" if exact else "approximate")
         probe = [event for event in self.events if isinstance(event, Probed)]
         return WhatIf((*probe, started, *self.events[len(probe) :], ended), tuple(self.unknowns))
 

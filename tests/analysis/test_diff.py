@@ -5,12 +5,12 @@ import math
 import re
 import statistics
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import bundled, events_of, run_of
+from msgspec import structs
 from table_model import TableModel, random_table
 
 from eab.analysis.equal_budget import independent_config, mean_tokens_per_text
@@ -190,7 +190,7 @@ def test_runs_of_different_prompts_are_said_to_share_nothing() -> None:
 def test_a_what_if_run_has_no_seconds_to_compare() -> None:
     events = bundled("market")
     marked = [
-        replace(event, what_if="exact") if isinstance(event, RunStarted) else event
+        structs.replace(event, what_if="exact") if isinstance(event, RunStarted) else event
         for event in events
     ]
     rows = diff_rows(fold(events), fold(marked))

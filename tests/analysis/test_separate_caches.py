@@ -1,12 +1,11 @@
 """The bytes that separate caches would hold: counted by hand, and compared with real caches."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from invented_runs import CARD
+from msgspec import structs
 from tiny_models import tiny, word_tokenizer
 
 from eab.analysis.kv_allocation import (
@@ -82,11 +81,13 @@ def test_a_separate_cache_is_a_tree_cache_with_one_path(
 
 def test_in_layers_with_a_window_a_separate_cache_keeps_only_the_last_rows() -> None:
     row = CARD.row_bytes
-    card = replace(CARD, window_rows=(WindowRows(4, row // 4), WindowRows(20, row // 2)))
-    run = replace(started(10, "deep-copy", max_new_tokens=7), model=card)
+    card = structs.replace(CARD, window_rows=(WindowRows(4, row // 4), WindowRows(20, row // 2)))
+    run = structs.replace(started(10, "deep-copy", max_new_tokens=7), model=card)
     expected = (row - row // 4 - row // 2) * (12 + 30) + row // 4 * 8 + row // 2 * (12 + 20)
     assert separate_bytes(run, usage(12, 30)) == expected
-    damaged = replace(run, model=replace(card, window_rows=(WindowRows(4, 2 * row),)))
+    damaged = structs.replace(
+        run, model=structs.replace(card, window_rows=(WindowRows(4, 2 * row),))
+    )
     assert separate_bytes(damaged, usage(12, 30)) == 2 * row * 8
 
 

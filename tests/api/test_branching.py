@@ -26,7 +26,7 @@ from eab.errors import (
     UnfinishedWarning,
 )
 from eab.events import RunEnded, RunStarted
-from eab.share.python_code import as_python
+from eab.share.exports import as_python
 
 MODEL = TableModel(random_table(2, 5), stop_ids=[4])
 

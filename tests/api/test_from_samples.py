@@ -22,8 +22,8 @@ from eab.engine.continuing import continue_from
 from eab.errors import ConfigError, ModelError, RecordError
 from eab.figures.captions import answers_sentence, cost_sentence, entropy_sentence, tree_sentence
 from eab.record.samples import MAX_TOKENS, Vocabulary
+from eab.share.exports import as_python
 from eab.share.html_page import to_html
-from eab.share.python_code import as_python
 
 PROMPT = "The capital of France is"
 LN = math.log

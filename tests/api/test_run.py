@@ -1,7 +1,6 @@
 """A run as a value: its events, files, what-ifs, answers and tables."""
 
 import re
-from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec import structs
 
 import eab
 from eab import Run, record
@@ -72,18 +72,17 @@ def test_a_notebook_shows_the_tree_and_the_first_texts() -> None:
     assert f"{first.weight:.1%}" in shown
     started = next(event for event in COIN if isinstance(event, RunStarted))
     hostile = Run([started])
-    hostile.started = started.__class__(
-        **{name: getattr(started, name) for name in started.__match_args__} | {"prompt": "<script>"}
-    )
+    hostile.started = structs.replace(started, prompt="<script>")
     assert "<script>" not in hostile._repr_html_()
 
 
 def test_a_notebook_describes_the_memory_of_an_unusual_model() -> None:
     words = "Nothing is shared between paths, because of <b>this</b>."
     started = next(event for event in COIN if isinstance(event, RunStarted))
-    card = replace(started.model, own_memory=words, shares_rows=False)
+    card = structs.replace(started.model, own_memory=words, shares_rows=False)
     events = [
-        replace(event, model=card) if isinstance(event, RunStarted) else event for event in COIN
+        structs.replace(event, model=card) if isinstance(event, RunStarted) else event
+        for event in COIN
     ]
     assert f"<p>{escape(words)}</p>" in Run(events)._repr_html_()
     assert "Nothing is shared" not in Run(COIN)._repr_html_()

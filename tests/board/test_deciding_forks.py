@@ -7,8 +7,7 @@ from made_runs import bundled
 
 from eab.analysis.answers import group_answers
 from eab.analysis.uncertainty import attribute_to_forks
-from eab.board.deciding_forks import deciding_forks
-from eab.board.messages import Feed, diff_message
+from eab.board.messages import Feed, deciding_forks, diff_message
 from eab.events import RunEnded
 from eab.run import RunState, fold
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from invented_runs import CARD, WORDS, appended, invented_run, predicted, with_each
 from made_runs import bundled, bundled_run
+from msgspec import structs
 
 from eab.analysis.kv_allocation import separate_bytes
 from eab.board.messages import SHARES, Feed, board_message
@@ -171,12 +171,14 @@ def test_the_kv_parts_add_up_to_the_bytes_held() -> None:
 
 def test_states_are_sent_apart_unless_the_model_keeps_all_memory_itself() -> None:
     for shares in (True, False):
-        card = replace(STORY[0].model, own_memory="It is its own.", shares_rows=shares)
+        card = structs.replace(STORY[0].model, own_memory="It is its own.", shares_rows=shares)
         events = [
-            replace(event, usage=replace(event.usage, own_bytes=(7,) * len(event.usage.paths)))
+            structs.replace(
+                event, usage=structs.replace(event.usage, own_bytes=(7,) * len(event.usage.paths))
+            )
             if isinstance(event, KvMeasured)
             else event
-            for event in (replace(STORY[0], model=card), *STORY[1:])
+            for event in (structs.replace(STORY[0], model=card), *STORY[1:])
         ]
         for told in board_message(fold(events))["steps"]:
             for _, _, private, *state in told["paths"]:

@@ -22,7 +22,7 @@ from eab.errors import ConfigError
 from eab.figures.captions import tree_sentence
 from eab.figures.run_comparison import takeaway_sentence
 from eab.run import fold
-from eab.share.python_code import as_python
+from eab.share.exports import as_python
 
 MODEL = TableModel(random_table(2, 9, concentration=2.0), stop_ids=[4])
 SHORT = {"max_new_tokens": 6, "max_paths": 12, "drafter": "none"}

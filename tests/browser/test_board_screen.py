@@ -1,7 +1,6 @@
 """The board on one screen: all pictures fit its height, and nothing moves them."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,6 +9,7 @@ from board_page import BOARD, BoardPage, Boards
 from browser_steps import box_of, watch_shifts
 from invented_runs import WORDS, invented_run
 from made_runs import bundled_run
+from msgspec import structs
 from playwright.sync_api import FloatRect, Page, expect
 
 from eab.events import StepTimed
@@ -117,7 +117,9 @@ LINES = """() => {
 @pytest.mark.parametrize("seed", [1, 2, 5])
 def test_code_keeps_its_lines_and_its_long_words_whole(screen: Boards, seed: int) -> None:
     run = fold(invented_run(seed, 12, 5, CODE))
-    started = replace(run.started, prompt="def test_the_mean_of_all_values_of_a_list(self):")
+    started = structs.replace(
+        run.started, prompt="def test_the_mean_of_all_values_of_a_list(self):"
+    )
     run.started = started
     shown = screen(1366, 768, reduced_motion="reduce")
     shown.feed(run)

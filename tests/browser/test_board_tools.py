@@ -3,13 +3,13 @@ tables, growing.
 """
 
 import re
-from dataclasses import replace
 
 import pytest
 from board_page import BOARD, Boards
 from browser_steps import box_of
 from invented_runs import invented_run
 from made_runs import bundled, bundled_run
+from msgspec import structs
 from playwright.sync_api import expect
 
 from eab.events import EntropyBounds, KvMeasured, PathPrediction, Predicted
@@ -101,7 +101,7 @@ def with_bounds(seen: PathPrediction) -> PathPrediction:
 
 def test_a_band_shows_the_bounds_of_the_entropy_of_all_tokens(board: Boards) -> None:
     bounded = fold(
-        replace(event, predictions=tuple(map(with_bounds, event.predictions)))
+        structs.replace(event, predictions=tuple(map(with_bounds, event.predictions)))
         if isinstance(event, Predicted)
         else event
         for event in invented_run(seed=3, steps=12, paths=6)
@@ -314,12 +314,14 @@ def test_states_are_part_of_the_bars_and_shared_appears_only_if_rows_are_shared(
     board: Boards, shares: bool
 ) -> None:
     events = invented_run(seed=3, steps=12, paths=6)
-    card = replace(events[0].model, own_memory="It is its own.", shares_rows=shares)
+    card = structs.replace(events[0].model, own_memory="It is its own.", shares_rows=shares)
     told = fold(
-        replace(event, usage=replace(event.usage, own_bytes=(4096,) * len(event.usage.paths)))
+        structs.replace(
+            event, usage=structs.replace(event.usage, own_bytes=(4096,) * len(event.usage.paths))
+        )
         if isinstance(event, KvMeasured)
         else event
-        for event in (replace(events[0], model=card), *events[1:])
+        for event in (structs.replace(events[0], model=card), *events[1:])
     )
     shown = board(reduced_motion="reduce")
     shown.feed(STORY)

@@ -3,13 +3,13 @@ The board alone is tested in test_board_page.py.
 """
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from browser_steps import OpenPage
 from invented_runs import HOSTILE, with_each
 from made_runs import bundled, bundled_run
+from msgspec import structs
 from playwright.sync_api import Locator, Page, expect
 
 from eab import record
@@ -159,7 +159,7 @@ def test_hostile_tokens_are_shown_as_plain_text(open_page: OpenPage, tmp_path: P
 def _hostile(event: Event) -> Event:
     match event:
         case RunStarted():
-            return replace(
+            return structs.replace(
                 event, prompt="<script>document.title='broken'</script> $y$ " + event.prompt
             )
         case TokensAppended(step, tokens):

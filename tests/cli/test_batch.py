@@ -3,7 +3,7 @@
 import json
 import signal
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from command_line import eab_here, error_of_command, output_of, signalled
 from equality import assert_same_decisions
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from eab import record
 from eab.branching.presets import starting_config
@@ -156,7 +157,7 @@ def test_a_run_that_was_cut_short_is_run_again(tmp_path: Path) -> None:
     done(prompts, "--out", tmp_path, *SHORT)
     [*events, last] = record.load(tmp_path / "00001.eab")
     assert last == RunEnded(last.step, "finished")
-    record.save([*events, replace(last, reason="stopped")], tmp_path / "00001.eab")
+    record.save([*events, structs.replace(last, reason="stopped")], tmp_path / "00001.eab")
     done(prompts, "--out", tmp_path, *SHORT)
     assert record.load(tmp_path / "00001.eab")[-1] == last
 

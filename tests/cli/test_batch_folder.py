@@ -12,7 +12,7 @@ from eab import record
 from eab.cli.batch import TABLE, BatchFolder, BatchLine
 from eab.config import BranchingConfig
 from eab.engine.request import Request
-from eab.record.growing_file import GrowingFile
+from eab.record.files import GrowingFile
 from eab.run import fold
 
 EVENTS = record.load("assets/runs/coin.eab")

@@ -15,7 +15,7 @@ from eab.engine.continuing import continue_from
 from eab.engine.loop import event_stream
 from eab.errors import ConfigError, ModelError, PromptError
 from eab.run import RunState, fold
-from eab.share.python_code import as_python
+from eab.share.exports import as_python
 from eab.what_if.resimulate import resimulate
 
 USER, ANSWER = Message("user", "w5 w6"), Message("assistant", "w7 w8")

@@ -22,7 +22,7 @@ from eab import EntropyAdaptiveBranching, Request
 from eab.engine.build import check_processors
 from eab.engine.continuing import continue_from
 from eab.errors import ConfigError
-from eab.share.python_code import as_python
+from eab.share.exports import as_python
 
 MODEL = TableModel(random_table(2, 9, concentration=2.0), stop_ids=[4])
 REPETITION = RepetitionPenaltyLogitsProcessor(1.8)

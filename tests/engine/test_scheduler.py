@@ -18,6 +18,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec import structs
 from policies import EVERY
 from served_together import (
     BASE,
@@ -236,8 +237,8 @@ def without_copies(events: Sequence[Event]) -> Iterator[Event]:
     """Blank what a repeated pass counts twice: some caches copy K and V for every pass."""
     for event in events:
         if isinstance(event, KvMeasured):
-            usage = replace(event.usage, bytes_copied=0, allocations=0, peak_bytes=0)
-            yield replace(event, usage=usage)
+            usage = structs.replace(event.usage, bytes_copied=0, allocations=0, peak_bytes=0)
+            yield structs.replace(event, usage=usage)
         else:
             yield event
 

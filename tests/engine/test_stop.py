@@ -25,7 +25,7 @@ from eab.config import BranchingConfig, CacheName, DrafterName
 from eab.events import PathFinished
 from eab.figures.tables import samples_of_runs_table, samples_table
 from eab.run import RunState, Sample, fold
-from eab.share.graphml import to_graphml
+from eab.share.exports import to_graphml
 from eab.share.html_page import to_html
 from eab.what_if.resimulate import resimulate
 

@@ -11,6 +11,7 @@ import networkx as nx
 import pytest
 from invented_runs import invented_run, with_each
 from made_runs import bundled, bundled_run, leaves_at, run_of
+from msgspec import structs
 from places import ROOT
 from table_model import TableModel, random_table
 
@@ -30,7 +31,7 @@ from eab.figures.icicle import icicle_figure
 from eab.figures.tables import answers_table, samples_table, steps_table, tokens_table
 from eab.lessons import bundled_runs
 from eab.run import RunState, fold
-from eab.share.graphml import to_graphml, tree_graph
+from eab.share.exports import to_graphml, tree_graph
 
 
 @pytest.fixture(
@@ -185,7 +186,7 @@ def test_both_sentences_on_the_path_limit_name_the_same_first_step(path_dies_fir
 def test_a_threshold_just_above_the_entropy_is_shown_as_larger() -> None:
     started, *events = invented_run(6, 12, 1)
     highest = max(token.entropy for path in fold([started, *events]).paths for token in path.tokens)
-    above = replace(started, threshold_nats=highest + 0.001)
+    above = structs.replace(started, threshold_nats=highest + 0.001)
     words = tree_sentence(fold([above, *events]))
     assert words.startswith("No fork: the highest entropy was")
     entropy, threshold = map(float, re.findall(r"\d+\.\d+", words))
@@ -195,14 +196,14 @@ def test_a_threshold_just_above_the_entropy_is_shown_as_larger() -> None:
 
 def test_the_sentence_says_what_prevented_a_fork_above_the_threshold() -> None:
     started, *events = invented_run(6, 12, 1)
-    words = tree_sentence(fold([replace(started, threshold_nats=0.1), *events]))
+    words = tree_sentence(fold([structs.replace(started, threshold_nats=0.1), *events]))
     assert words.startswith("No fork, although the entropy reached 0.96 nats (threshold 0.10): ")
     assert "the path limit (1) or " in words
 
 
 def test_the_text_of_a_grown_run_starts_with_the_tokens_that_it_kept() -> None:
     started, *events = invented_run(5, 12, 4)
-    run = fold([replace(started, continued=2), *events])
+    run = fold([structs.replace(started, continued=2), *events])
     kept = "".join(started.prompt_texts[-2:])
     assert f"“{kept.strip()}{run.samples[0].text}"[:40] in weight_sentence(run)
 

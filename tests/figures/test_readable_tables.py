@@ -1,10 +1,9 @@
 """The tables on the page have the columns of the files, with readable headings and KiB."""
 
-from dataclasses import replace
-
 import pandas as pd
 import pytest
 from made_runs import bundled_run
+from msgspec import structs
 from page_walk import opened
 
 from eab.analysis.answers import group_answers
@@ -33,7 +32,7 @@ def test_bytes_are_shown_in_kib() -> None:
 
 def test_a_what_if_run_has_no_column_with_times() -> None:
     run = bundled_run("coin")
-    run.started = replace(run.started, what_if="exact")
+    run.started = structs.replace(run.started, what_if="exact")
     assert "time (ms)" not in readable(steps_table(run)).columns
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 from made_runs import bundled_run
+from msgspec import structs
 
 from eab.figures.run_names import file_stem, origin_words
 
@@ -14,16 +15,16 @@ STARTED = bundled_run("coin").started
 
 @given(prompt=st.text(max_size=80))
 def test_a_file_name_has_only_letters_digits_and_hyphens(prompt: str) -> None:
-    stem = file_stem(replace(STARTED, prompt=prompt))
+    stem = file_stem(structs.replace(STARTED, prompt=prompt))
     assert re.fullmatch(r"([^\W_]+-)+[0-9a-f]{6}", stem)
     assert len(stem) <= 60
 
 
 def test_the_name_begins_with_the_prompt_and_ends_with_what_is_special_about_the_run() -> None:
-    cats = replace(STARTED, prompt="Why do cats purr?")
+    cats = structs.replace(STARTED, prompt="Why do cats purr?")
     assert file_stem(cats).startswith("why-do-cats-purr-")
-    assert file_stem(cats) == file_stem(replace(cats))
-    other = replace(cats, config=replace(cats.config, seed=cats.config.seed + 1))
+    assert file_stem(cats) == file_stem(structs.replace(cats))
+    other = structs.replace(cats, config=replace(cats.config, seed=cats.config.seed + 1))
     assert file_stem(cats) != file_stem(other)
 
 

@@ -21,6 +21,7 @@ from strange_runs import LINES, bush, chain, changed, comb, much_text, packed
 from eab import record
 from eab.board.messages import board_message
 from eab.cli import terminal
+from eab.config import BranchingConfig
 from eab.errors import EabError, RecordError
 from eab.events import Event, StepTimed
 from eab.events.fields import MAX_PROMPT_TOKENS, MAX_TOKEN_CHARACTERS
@@ -31,9 +32,9 @@ from eab.figures.tables import samples_table, steps_table, tokens_table
 from eab.labs.variants import cache_pictures as caches
 from eab.labs.variants.costs import costs_table, variant_steps_table, variants_sentence
 from eab.labs.variants.results import cache_variants
-from eab.record import run_file
+from eab.record import dumps, loads, run_file
 from eab.run import RunState, fold
-from eab.share.graphml import to_graphml
+from eab.share.exports import to_graphml
 from eab.share.html_page import to_html
 
 NUMBERS = [0, -1, 1, 0.5, 1e4, 1e300, 1.7e308, -1e300, 10**20, 10**400]
@@ -91,8 +92,10 @@ def test_the_unchanged_recording_is_shown() -> None:
 ROWS = ("rows_shared", "rows_private", "rows_spare", "rows_independent")
 BYTES = ("bytes_held", "bytes_copied", "allocations", "peak_bytes")
 FIELDS = {
-    "Predicted": [("predictions", 0, 1), ("predictions", 0, 2, 0), ("predictions", 0, 2, 1)],
-    "TokensAppended": [("tokens", 0, 1), ("tokens", 0, 2)],
+    "Predicted": [
+        *[("predictions", 0, 1), ("predictions", 0, 2, 0, 0), ("predictions", 0, 2, 0, 2)],
+    ],
+    "TokensAppended": [("tokens", 0, 1), ("tokens", 0, 3)],
     "RunStarted": [("threshold_nats",)],
     "KvMeasured": [("usage", name) for name in (*ROWS, *BYTES)],
     "StepTimed": [("seconds",), ("tokens",), ("step",)],
@@ -110,7 +113,6 @@ def test_no_number_breaks_the_page(kind: str, place: tuple[Any, ...]) -> None:
         def change(event: Any) -> None:
             for key in place[:-1]:
                 event = event[key]
-            assert event[place[-1]] is not None
             event[place[-1]] = number
 
         return changed(kind, change)
@@ -134,7 +136,9 @@ def test_no_weight_and_no_model_size_breaks_the_page(number: float) -> None:
 
 @pytest.mark.parametrize("text", TEXTS, ids=repr)
 def test_no_text_breaks_the_page(text: str) -> None:
-    show_everything(changed("Predicted", lambda event: event["texts"][0].__setitem__(1, text)))
+    show_everything(
+        changed("Predicted", lambda event: event["predictions"][0][2][0].__setitem__(1, text))
+    )
     show_everything(changed("RunStarted", lambda event: event.update(prompt=text)))
     show_everything(changed("RunEnded", lambda event: event.update(message=text)))
 
@@ -152,12 +156,12 @@ def test_an_escape_sequence_does_not_reach_the_terminal() -> None:
     ("data", "reason"),
     [
         (packed([], "\n[" + "0," * 3_000_001 + "0]"), "more than 3,000,000 values"),
-        (packed([], "\n" + "[" * 2**22), "line 2 is not JSON"),
+        (packed([], "\n" + "[" * 2**22), "line 2 is not an event of this version: it is not JSON"),
         (packed(bush(20_000)), "more than 20,000 paths"),
         (packed(comb(2100)), "more than 2,097,152 bytes of text in its tree"),
         (packed(chain(200, "é" * 1000)), "bytes of text in its tree"),
         (packed(chain(4098, "a")), "step: expected int <= 4096, got 4097"),
-        (packed(much_text()), "more than 33,554,432 characters of tokens"),
+        (packed(much_text()), "more than 33,554,432 unpacked bytes"),
         (
             packed(chain(1, "w" * 1001)),
             r"tokens\[0\]\[2\]: expected str of length <= 1000, got a length of 1,001",
@@ -198,6 +202,47 @@ def test_a_run_that_could_not_be_opened_is_not_saved(
     with pytest.raises(RecordError, match="the run has more than 1,000 lines"):
         record.save(events, tmp_path / "run.eab")
     assert list(tmp_path.iterdir()) == []
+
+
+# ---- the largest settings
+
+
+@pytest.mark.parametrize(("paths", "tokens"), [(256, 4096), (256, 400), (64, 2000)])
+def test_the_largest_settings_have_room_within_the_limits(paths: int, tokens: int) -> None:
+    """The limits are twice what a token of a run was measured to need."""
+    amounts = run_file.Amounts("the run")
+    amounts.allow(BranchingConfig(max_paths=paths, max_new_tokens=tokens))
+    limits, most = amounts.limits, paths * tokens
+    assert limits.text_bytes >= 1500 * most
+    assert limits.lines >= 8 * most
+    assert limits.values >= 120 * most
+    assert limits.paths >= most
+
+
+def test_a_run_beyond_the_limits_of_small_runs_is_saved_and_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small = run_file.Limits(200_000, 1000, 10_000, 50)
+    monkeypatch.setattr(run_file, "SMALL", small)
+    events = invented_run(3, 60, 60)
+    data = dumps(events)
+    text = gzip.decompress(data).decode()
+    assert len(text) > small.text_bytes
+    assert text.count("\n") > small.lines
+    assert text.count(",") > small.values
+    assert len(fold(events).paths) > small.paths
+    assert loads(data) == events
+    with pytest.raises(RecordError, match="more than 80 paths"):
+        loads(data, most_tokens=40)
+
+
+def test_a_long_run_with_many_finished_texts_is_saved_and_read() -> None:
+    """Its leaves repeat what they share, so their texts are much longer than the tree's."""
+    events = invented_run(5, 300, 64, [" " + letter * 40 for letter in "abcdef"])
+    run = fold(events)
+    text = sum(len(run.text(leaf.id)) for leaf in run.leaves())
+    assert text > max(run_file.SMALL_TREE_BYTES, 64 * 64 * 300)
+    assert loads(dumps(events)) == events
 
 
 # ---- random changes

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,18 +17,17 @@ from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig
 from eab.errors import RecordError
-from eab.events import Event, ModelCard, Probed, RunStarted, StepTimed
+from eab.events import Event, Labelled, LabelRule, ModelCard, Probed, RunStarted, StepTimed
 from eab.record import RunFile, dumps, is_truncated, load, loads, save
-from eab.record.typed_json import to_json
 from eab.run import fold
 
 CONFIG = BranchingConfig(entropy_threshold=0.4, max_paths=5, max_new_tokens=5, seed=3)
 EVENTS = events_of(TableModel(random_table(2, 5), stop_ids=[4]), "0", CONFIG)
-FIRST = {"format": "eab-run", "version": 3}
+FIRST = {"format": "eab-run", "version": 1}
 
 
 def unpacked(data: bytes) -> list[Any]:
-    return [json.loads(line) for line in gzip.decompress(data).decode("ascii").split("\n")]
+    return [json.loads(line) for line in gzip.decompress(data).splitlines()]
 
 
 def packed(lines: list[Any]) -> bytes:
@@ -48,7 +48,7 @@ def changed(kind: str, *place: str | int, to: object) -> bytes:
 
 
 HEADER, STARTED = gzip.decompress(dumps(EVENTS)).split(b"\n")[:2]
-PROBED = json.dumps(to_json(Probed(0, 1.0))).encode()
+PROBED = msgspec.json.encode(Probed(0, 1.0))
 
 
 def refusal(data: bytes) -> str:
@@ -97,18 +97,18 @@ def test_the_same_events_give_the_same_bytes(tmp_path):
         (b"", "incomplete|not a run file"),
         (b"not gzip at all", "not a run file"),
         (b"\x1f\x8b", "incomplete"),
-        (gzip.compress(b""), "line 1 is not JSON"),
+        (gzip.compress(b""), "not a run file"),
         (gzip.compress("é".encode()), "not a run file"),
         (packed([[1, 2]]), "not a run file"),
         (packed([{"format": "something else", "version": 1}]), "not a run file"),
-        (packed([FIRST | {"version": 4}]), "version 4; this program reads versions 2 and 3"),
-        (packed([FIRST | {"version": 1}, *unpacked(dumps(EVENTS))[1:]]), "has version 1; this"),
-        (packed([FIRST | {"version": "1"}]), "version '1'"),
+        (packed([FIRST | {"version": 4}]), "has version 4; this program reads version 1"),
+        (packed([FIRST | {"version": "1"}]), "not a run file"),
+        (packed([{"format": "eab-run"}]), "not a run file"),
         (packed([FIRST]), "contains no events"),
-        (packed(["[" * 900]), "line 1 is not JSON"),
-        (packed(["[" * 100_000]), "its first line is too long"),
-        (packed([FIRST, "[" * 100_000]), "line 2 is not JSON"),
-        (packed([FIRST, "9" * 10_000]), "line 2 is not JSON"),
+        (packed(["[" * 900]), "not a run file"),
+        (packed(["[" * 100_000]), "not a run file"),
+        (packed([FIRST, "[" * 100_000]), "line 2 .* is not JSON"),
+        (packed([FIRST, "9" * 10_000]), "line 2 .* is not JSON"),
     ],
     ids=range(15),
 )
@@ -131,6 +131,25 @@ def test_a_file_that_is_cut_anywhere_opens_up_to_its_last_step_or_is_refused():
         assert isinstance(events[-1], RunStarted | StepTimed)
         assert is_truncated(events)
     assert not is_truncated(EVENTS)
+
+
+def test_labels_after_the_end_are_saved_and_checked():
+    events = [
+        *EVENTS,
+        Labelled(3, (LabelRule("a", "mark", "", 1), LabelRule("é", "contains", "b"))),
+    ]
+    assert loads(dumps(events)) == events
+    assert not is_truncated(events)
+    data = dumps(events)
+    for place, value, reason in [
+        ((0, 1), "marks", 'rules\\[0\\]\\[1\\]: expected one of: "mark", "contains"'),
+        ((0, 0), "\udc80", "is not valid text"),
+        ((0, 4), 10**6, "marks token 1000000 of path 1"),
+    ]:
+        lines = unpacked(data)
+        lines[-1]["rules"][place[0]][place[1]] = value
+        with pytest.raises(RecordError, match=reason):
+            loads(packed(lines))
 
 
 def test_a_growing_run_file_holds_every_step_and_leaves_the_older_file(tmp_path):
@@ -225,17 +244,18 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, make, reason):
         ("TokensAppended", ("tokens", 0, 1), "3"),
         ("TokensAppended", ("tokens", 0, 1), True),
         ("TokensAppended", ("tokens", 0, 1), 3.0),
-        ("TokensAppended", ("tokens", 0, 2), 10**400),
-        ("TokensAppended", ("tokens", 0), [0, 3, -1.0, True]),
-        ("TokensAppended", ("tokens", 0), [0, 3, -1.0, 1, 1]),
+        ("TokensAppended", ("tokens", 0, 2), 5),
+        ("TokensAppended", ("tokens", 0, 3), 10**400),
+        ("TokensAppended", ("tokens", 0, 4), 1),
+        ("TokensAppended", ("tokens", 0), [0, 3, "a", -1.0, False, 1]),
         ("TokensAppended", ("tokens", 0), [0, 3]),
-        ("TokensAppended", ("tokens",), {"0": [0, 3, -1.0]}),
-        ("Predicted", ("texts", 0, 1), 5),
-        ("Predicted", ("texts", 0, 0), "3"),
-        ("Predicted", ("texts",), [[1]]),
+        ("TokensAppended", ("tokens",), {"0": [0, 3, "a", -1.0, False]}),
+        ("Predicted", ("predictions", 0, 2, 0, 1), 5),
+        ("Predicted", ("predictions", 0, 2, 0), [1, "a"]),
+        ("Predicted", ("predictions", 0, 2, 0), [1, "a", 0.5, 3]),
         ("Predicted", ("predictions", 0, 2), [1, 2, 3]),
         ("Predicted", ("predictions", 0, 2), 3),
-        ("Predicted", ("predictions", 0, 2, 1), "1"),
+        ("Predicted", ("predictions", 0, 2, 0, 2), "1"),
         ("Predicted", ("predictions", 0), [0, 1.0, [], [0.0, 1.0], 3]),
         ("Predicted", ("predictions",), None),
         ("Forked", ("children",), [[1]]),
@@ -250,7 +270,7 @@ def test_a_value_of_the_wrong_type_is_refused_and_never_converted(kind, field, v
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_a_number_that_is_not_finite_is_refused(value):
-    data = changed("TokensAppended", "tokens", 0, 2, to=12345.5)
+    data = changed("TokensAppended", "tokens", 0, 3, to=12345.5)
     refusal(gzip.compress(gzip.decompress(data).replace(b"12345.5", value.encode())))
 
 

@@ -11,6 +11,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from invented_runs import invented_run, predicted
 from rich.console import Console
@@ -23,16 +24,15 @@ from eab.errors import EabError
 from eab.figures.icicle import icicle_figure
 from eab.figures.tables import samples_table, steps_table, tokens_table
 from eab.record import run_file
-from eab.record.typed_json import to_json
 from eab.run import RunState, fold
-from eab.share.graphml import to_graphml
+from eab.share.exports import to_graphml
 from eab.share.html_page import to_html
 
 pytestmark = pytest.mark.slow
 
 SECONDS = 10.0  # CPU time; the slowest takes one or two, up to five on a busy machine
 MEMORY = 2**30
-STARTED = to_json(invented_run(0, 1, 1)[0])
+STARTED = msgspec.to_builtins(invented_run(0, 1, 1)[0])
 
 
 def file_of(*lines: Any) -> bytes:
@@ -49,7 +49,7 @@ def start_with(field: str, value: str) -> str:
     return json.dumps(STARTED | {field: "HERE"}).replace('"HERE"', value)
 
 
-PREDICTED = to_json(predicted(0, 0, 1.0))
+PREDICTED = msgspec.to_builtins(predicted(0, 0, 1.0))
 FILES = {
     "empty lists": lambda: file_of(array("[]", 1_490_000)),
     "numbers": lambda: file_of(*[array("0", 700_000)] * 4),
@@ -63,13 +63,13 @@ FILES = {
     "equal keys": lambda: file_of(*["{" + ",".join(['"a":{}'] * 900_000) + "}"] * 3),
     "nested": lambda: file_of("[" * 8_000_000),
     "candidates": lambda: file_of(
-        STARTED, PREDICTED | {"predictions": [[0, 1.0, [1, 500_000] * 700_000]], "texts": [[1, "a"]]}
+        STARTED, PREDICTED | {"predictions": [[0, 1.0, [[1, "a", 0.5]] * 400_000]]}
     ),
-    "one text many times": lambda: file_of(
-        STARTED,
-        *[
-            PREDICTED | {"predictions": [[0, 1.0, [1, 1] * 16]] * 256, "texts": [[1, "w" * 1000]]}
-        ] * 300,
+    "parts of characters": lambda: file_of(
+        STARTED, *[PREDICTED | {"predictions": [[0, 1.0, [[1, "\udc80" * 9, 0.5]] * 16]] * 256}] * 80
+    ),
+    "empty texts": lambda: file_of(
+        STARTED, *[PREDICTED | {"predictions": [[0, 1.0, [[1, "", 0]] * 16]] * 256}] * 200
     ),
     "children": lambda: file_of(
         STARTED, {"event": "Forked", "step": 0, "path": 0, "children": list(range(900_000))}

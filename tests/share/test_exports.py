@@ -21,7 +21,7 @@ from eab.figures.tables import steps_table, tokens_table
 from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import fold
-from eab.share.python_code import as_python
+from eab.share.exports import as_python
 
 CONFIGS = [
     BranchingConfig(),

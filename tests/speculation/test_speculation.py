@@ -3,7 +3,6 @@ describe the draft tokens correctly.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from typing import get_args
 
@@ -11,6 +10,7 @@ import pytest
 import torch
 from equality import EXACT, PROMPT, assert_leaves_match, assert_same_decisions
 from made_runs import events_of, run_of
+from msgspec import structs
 
 from eab import record
 from eab.branching.sampling import Predictions
@@ -191,7 +191,7 @@ def test_a_file_with_impossible_draft_tokens_is_refused(twins, wrong):
     model = twins("llama").ours
     events = events_of(model, PROMPT, ONE_PATH, model, max_new_tokens=12, draft_length=2)
     place = next(index for index, event in enumerate(events) if isinstance(event, Speculated))
-    events[place] = replace(events[place], **wrong)
+    events[place] = structs.replace(events[place], **wrong)
     with pytest.raises(RecordError):
         record.loads(record.dumps(events))
 

@@ -3,8 +3,9 @@ numbers.
 """
 
 import random
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec import structs
 
 from eab.config import BranchingConfig
 from eab.events import (
@@ -63,11 +64,13 @@ def with_each(event: Event, **fields: Any) -> Event:
     """The event with these fields set in each of its predictions or new tokens."""
     match event:
         case Predicted():
-            return replace(
+            return structs.replace(
                 event, predictions=tuple(one._replace(**fields) for one in event.predictions)
             )
         case TokensAppended():
-            return replace(event, tokens=tuple(one._replace(**fields) for one in event.tokens))
+            return structs.replace(
+                event, tokens=tuple(one._replace(**fields) for one in event.tokens)
+            )
     return event
 
 

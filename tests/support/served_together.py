@@ -1,12 +1,13 @@
 """Requests that are served together, and comparisons of their events with runs served alone."""
 
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, get_args
 
 import pytest
 from equality import EXACT, PROMPT, untimed
+from msgspec import Struct, structs
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig, CacheName
@@ -52,11 +53,8 @@ def same(found: Any, expected: Any) -> bool:
         return found == pytest.approx(expected, abs=EXACT)
     if type(found) is not type(expected):
         return False
-    if is_dataclass(found):
-        return all(
-            same(getattr(found, field.name), getattr(expected, field.name))
-            for field in fields(found)
-        )
+    if isinstance(found, Struct):
+        return all(map(same, structs.astuple(found), structs.astuple(expected)))
     if isinstance(found, tuple):
         return len(found) == len(expected) and all(map(same, found, expected))
     return bool(found == expected)

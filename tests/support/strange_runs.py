@@ -5,12 +5,12 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
 from invented_runs import appended, invented_run, predicted
 
 from eab import record
 from eab.events import Candidate, Event, Forked, PathPrediction, Predicted
 from eab.lessons import bundled_runs
-from eab.record.packed_json import Packer
 
 LINES: Final = (
     gzip.decompress(record.dumps(bundled_runs.events_of(bundled_runs.named("coin.eab"))))
@@ -64,11 +64,12 @@ def bush(children: int) -> list[Event]:
 
 
 def much_text() -> list[Event]:
-    """A run with one long text that is stored once and used 40,960 times."""
+    """A run of predictions whose candidates have long texts, 41 MB of them."""
     seen = PathPrediction(0, 1.0, (Candidate(1, "w" * 1000, 0.5),) * 16)
     return [*invented_run(0, 1, 1)[:1], *([Predicted(0, (seen,) * 256)] * 10)]
 
 
 def packed(events: list[Event], more: str = "") -> bytes:
-    lines = [LINES[0], *map(json.dumps, map(Packer().pack, events))]
-    return gzip.compress(("\n".join(lines) + more).encode("ascii"), 1)
+    """The file of these events, whether they can be read or not."""
+    lines = [LINES[0].encode(), *map(msgspec.json.encode, events)]
+    return gzip.compress(b"\n".join(lines) + more.encode("ascii"), 1)

@@ -5,7 +5,6 @@ it says so.
 import math
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from hypothesis import event as note
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import bundled, events_of
+from msgspec import structs
 from policies import EVERY
 from table_model import TableModel, random_table
 
@@ -51,8 +51,8 @@ def timeless(events: Iterable[Event]) -> list[Event]:
     kept = []
     for event in events:
         if isinstance(event, StepTimed):
-            event = replace(event, seconds=0.0, forward_seconds=0.0)
-        kept.append(replace(event, what_if="") if isinstance(event, RunStarted) else event)
+            event = structs.replace(event, seconds=0.0, forward_seconds=0.0)
+        kept.append(structs.replace(event, what_if="") if isinstance(event, RunStarted) else event)
     return kept
 
 
@@ -63,14 +63,14 @@ def assert_alike(ours: Iterable[Event], theirs: Iterable[Event]) -> None:
     ours, theirs = timeless(ours), timeless(theirs)
     assert [type(event) for event in ours] == [type(event) for event in theirs]
     for mine, other in zip(ours, theirs, strict=True):
-        for field in fields(mine):
-            assert near(getattr(mine, field.name), getattr(other, field.name)), (mine, other)
+        for name in mine.__struct_fields__:
+            assert near(getattr(mine, name), getattr(other, name)), (mine, other)
 
 
 def near(mine: object, other: object) -> bool:
     if isinstance(mine, float):
         return math.isclose(mine, other, rel_tol=1e-9)  # type: ignore[arg-type]
-    if isinstance(mine, tuple) and not is_dataclass(mine):
+    if isinstance(mine, tuple):
         return len(mine) == len(other) and all(map(near, mine, other))  # type: ignore[arg-type]
     return mine == other
 
@@ -263,7 +263,7 @@ STARTED = fold(EVENTS).started
 
 def started_with(**changed: object) -> list[Event]:
     """The events with these fields of RunStarted changed."""
-    return [replace(STARTED, **changed) if one == STARTED else one for one in EVENTS]
+    return [structs.replace(STARTED, **changed) if one == STARTED else one for one in EVENTS]
 
 
 BROKEN: dict[str, list[Event]] = {
@@ -271,9 +271,9 @@ BROKEN: dict[str, list[Event]] = {
     "not started": [Probed(0, 1.0)],
     "no predictions": [event for event in EVENTS if not isinstance(event, Predicted)],
     "no forks": [event for event in EVENTS if not isinstance(event, Forked)],
-    "wrong sizes": started_with(model=replace(STARTED.model, layers=10**9)),
-    "wrong rows": started_with(model=replace(STARTED.model, row_bytes=1)),
-    "unknown dtype": started_with(model=replace(STARTED.model, dtype="<b>")),
+    "wrong sizes": started_with(model=structs.replace(STARTED.model, layers=10**9)),
+    "wrong rows": started_with(model=structs.replace(STARTED.model, row_bytes=1)),
+    "unknown dtype": started_with(model=structs.replace(STARTED.model, dtype="<b>")),
     "fewer prompt texts": started_with(prompt_texts=()),
 }
 

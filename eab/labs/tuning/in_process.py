@@ -10,6 +10,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from msgspec import structs
+
 from eab import record
 from eab.caches.prefixed_tree import prefix_cache
 from eab.config import BranchingConfig
@@ -166,5 +168,5 @@ def _card_of(model: LanguageModel) -> ModelCard:
     shape would have the same cells.
     """
     if isinstance(model, TransformersModel) and model.is_given:
-        return replace(model.card, sha256=model.fingerprint())
+        return structs.replace(model.card, sha256=model.fingerprint())
     return model.card

@@ -16,7 +16,7 @@ from eab.formatting import listed
 from eab.labs.tuning.cell import Cell, cell_from_row, cells_table
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.work_items import Outcome, model_json
-from eab.record.whole_file import cannot_be_written, make_folder, save_whole, write_table
+from eab.record.files import cannot_be_written, make_folder, save_whole, write_table
 
 JOURNAL: Final = "cells.jsonl"
 TABLE: Final = "cells.parquet"

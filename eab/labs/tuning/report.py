@@ -3,8 +3,10 @@
 import gzip
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from eab.errors import ConfigError, RecordError
 from eab.events import Progressed, RunEnded
@@ -95,7 +97,7 @@ class _SweepFormat(reports.ReportFormat[TuningReport]):
         """Everything except the cells."""
         if report.began is None:
             raise RecordError("the sweep has not started, so there is nothing to save")
-        return self.head | {"began": asdict(report.began), "columns": COLUMNS}
+        return self.head | {"began": msgspec.to_builtins(report.began), "columns": COLUMNS}
 
     def events_in(self, content: dict[str, Any]) -> Iterable[ReportEvent]:
         began, columns, rows = (

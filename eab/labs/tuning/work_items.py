@@ -6,6 +6,8 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Protocol
 
+from msgspec import structs
+
 from eab.branching.own import GivenPolicy
 from eab.config import SETTINGS, BranchingConfig
 from eab.events import ModelCard
@@ -68,13 +70,15 @@ def cell_key(card: ModelCard, prompt: TuningPrompt, config: BranchingConfig) -> 
         name: float(value) if isinstance(SETTINGS[name].values, Real) else value
         for name, value in asdict(config).items()
     }
-    text = json.dumps([model_json(card), asdict(prompt), settings], sort_keys=True)
+    values = [model_json(card), asdict(prompt), settings]
+    text = json.dumps(values, sort_keys=True, default=structs.asdict)
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:24]
 
 
 def model_json(card: ModelCard) -> dict[str, Any]:
     """What determines a cell in a model's card, without descriptions, as in a JSON file."""
-    values = {name: value for name, value in asdict(card).items() if name not in _DESCRIPTIONS}
+    given = structs.asdict(card)
+    values = {name: given[name] for name in given if name not in _DESCRIPTIONS}
     return dict(json.loads(json.dumps(values)))
 
 

@@ -2,8 +2,10 @@
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias, get_args
+
+from msgspec import structs
 
 from eab.config import CacheName, DrafterName
 from eab.events import Event, ModelCard, Progressed, RunEnded, RunStarted
@@ -141,7 +143,7 @@ class VariantRuns(VariantTimes):
     def apply(self, event: VariantEvent) -> None:
         """Fold one more event: first of the runs of all variants, then of their repeats."""
         if isinstance(event, Progressed):  # of the repeats, each about as long as the first runs
-            super().apply(replace(event, share=(1 + event.share * REPEATS) / (1 + REPEATS)))
+            super().apply(structs.replace(event, share=(1 + event.share * REPEATS) / (1 + REPEATS)))
         elif isinstance(event, Began | RunTimed) or self.has_all_runs:
             super().apply(event)
         else:

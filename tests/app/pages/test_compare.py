@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from made_runs import bundled, bundled_run
+from msgspec import structs
 from page_walk import Tab, opened
 
 from app.server.rules import PUBLIC
@@ -114,7 +115,7 @@ def test_samples_under_a_smaller_kv_limit_than_run_a_are_not_out_of_date(
     events = bundled("market")
     at = next(n for n, event in enumerate(events) if isinstance(event, RunStarted))
     for changed, is_late in ({"entropy_threshold": 0.1}, False), ({"temperature": 0.5}, True):
-        started = replace(events[at], config=replace(events[at].config, **changed))
+        started = structs.replace(events[at], config=replace(events[at].config, **changed))
         other = record.dumps([*events[:at], started, *events[at + 1 :]])
         choose(page, a="file").put(diff_upload_a=("other.eab", other, ""))
         assert bool(page.warning) == is_late, "a threshold changes no independent sample"

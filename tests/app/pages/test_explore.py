@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl
 import pytest
 from invented_runs import with_each
 from made_runs import bundled, bundled_run
+from msgspec import structs
 from page_walk import Tab, opened
 from places import ROOT
 
@@ -36,7 +37,7 @@ def page() -> Tab:
 def coin(config: BranchingConfig | None = None, **started: Any) -> bytes:
     """The file of a bundled run whose RunStarted has these values instead of its own."""
     first, *others = bundled("coin")
-    changed = replace(first, config=config or first.config, **started)  # type: ignore[type-var]
+    changed = structs.replace(first, config=config or first.config, **started)  # type: ignore[type-var]
     return record.dumps([changed, *others])
 
 
@@ -194,7 +195,7 @@ def test_a_threshold_survives_a_switch_to_another_unit_and_back(page: Tab) -> No
 def test_the_model_of_an_opened_run_is_selected(page: Tab) -> None:
     card = bundled_run("coin").started.model
     for name in ("./my-model", "gpt2", "ollama:llama3.2:1b"):
-        page.open_file("other.eab", coin(model=replace(card, name=name)))
+        page.open_file("other.eab", coin(model=structs.replace(card, name=name)))
         assert page.value("set_model_kind") == "Other"
         assert page.value("set_model_other") == name
         page.open_example("bridge")

@@ -8,6 +8,7 @@ from any_config import CONFIGS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import bundled, bundled_run
+from msgspec import structs
 from page_walk import opened
 
 from app.server.links import MAX_PROMPT, Link, from_query, to_query, what_it_opens
@@ -50,7 +51,7 @@ def test_the_messages_of_a_link_survive_a_round_trip_and_give_its_prompt() -> No
 
 def test_a_link_says_that_it_cannot_hold_token_ids() -> None:
     state = RunFold()
-    state.apply(replace(bundled_run("bent").started, by_token_ids=True))
+    state.apply(structs.replace(bundled_run("bent").started, by_token_ids=True))
     entry = OpenRun("key", state, details=Details("", "", ()))
     link = link_to(entry)
     assert link.prompt is None

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from cells import cell
 from made_runs import bundled
+from msgspec import structs
 
 from app.server import rules
 from app.server.store import MAX_NAME, RUNS, SWEEPS, NamedStore, default_store, default_sweep_store
@@ -234,7 +235,7 @@ def test_a_broken_entry_does_not_affect_the_others(
 
 def test_sizes_are_those_of_the_stored_files(store: Store) -> None:
     prompt = "w" * 150_000
-    events = [replace(EVENTS[0], prompt=prompt), *EVENTS[1:]]  # type: ignore[type-var]
+    events = [structs.replace(EVENTS[0], prompt=prompt), *EVENTS[1:]]  # type: ignore[type-var]
     saved = [store.save(str(number), events) for number in range(10)]
     assert store.path.stat().st_size < 2 * sum(run.size for run in saved) + 2**16
     assert prompt not in repr(store.all())

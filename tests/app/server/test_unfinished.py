@@ -20,7 +20,7 @@ from eab.engine.request import Request
 from eab.events import Event, Pause, RunEnded
 from eab.labs.tuning.report import TuningReport
 from eab.lessons import bundled_runs
-from eab.record.growing_file import GrowingFile
+from eab.record.files import GrowingFile
 from eab.run import fold
 
 EVENTS = record.load("assets/runs/coin.eab")

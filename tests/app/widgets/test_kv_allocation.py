@@ -15,15 +15,15 @@ def all_caches() -> None:
 
 
 def own_memory() -> None:
-    from dataclasses import replace
+    from msgspec import structs
 
     from app.widgets.kv_allocation import kv_allocation_section
     from eab.lessons import bundled_runs
     from eab.run import fold
 
     first, *others = bundled_runs.caches().runs[0].events
-    card = replace(first.model, own_memory="Nothing is shared.", shares_rows=False)
-    kv_allocation_section([fold([replace(first, model=card), *others])], "own")
+    card = structs.replace(first.model, own_memory="Nothing is shared.", shares_rows=False)
+    kv_allocation_section([fold([structs.replace(first, model=card), *others])], "own")
 
 
 def test_a_model_that_shares_no_rows_is_left_out() -> None:

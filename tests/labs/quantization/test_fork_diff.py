@@ -1,9 +1,8 @@
 """What changed between two runs: worked out by hand, and for a real model in fewer bits."""
 
-from dataclasses import replace
-
 import pytest
 from made_runs import bundled_run, run_of
+from msgspec import structs
 
 from eab.config import BranchingConfig
 from eab.labs.quantization.fork_diff import ForkChange, Moved, moved, same_request
@@ -54,7 +53,7 @@ def test_first_token_and_weight_agree_with_the_texts():
     common = sum(min(ours.get(one, 0), theirs.get(one, 0)) for one in ours)
     assert found.weight == pytest.approx(1 - common)
     assert found.first is not None or ours.keys() == theirs.keys()
-    b.started = replace(b.started, config=BranchingConfig(max_new_tokens=9))
+    b.started = structs.replace(b.started, config=BranchingConfig(max_new_tokens=9))
     assert not same_request(a, b)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from msgspec import structs
 from saying_model import saying_model
 from tiny_models import tiny, word_tokenizer
 
@@ -102,7 +103,7 @@ def test_another_model_or_rule_is_refused_with_an_explanation(tmp_path: Path) ->
     steps_of(tmp_path)
     before = (tmp_path / JOURNAL).read_bytes()
     other = saying_model(3)
-    other.card = replace(other.card, name="other")
+    other.card = structs.replace(other.card, name="other")
     with pytest.raises(RecordError, match="contains a sweep with another model"):
         next(sweep(other, PROMPTS, GRID, folder=tmp_path))
     with pytest.raises(RecordError, match="another part of the answers and same-answer rule"):

@@ -1,20 +1,57 @@
-"""A run as a Python program that reproduces it."""
+"""A run for other programs: its tree as a graph and as GraphML, and the Python program that
+reproduces it.
+"""
 
+import io
 from dataclasses import fields
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from eab import token_text
 from eab.branching.presets import START, starting_values
 from eab.config import BranchingConfig
 from eab.events import RunStarted
 from eab.events.chat import as_json
 from eab.figures.run_names import file_stem
+from eab.run import RunState
 from eab.weight_formats import AS_LOADED, PLAIN
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 _ALWAYS: Final = frozenset(starting_values())
 _PRINTED: Final = """\
 for sample in run.samples:
     print(f"{sample.weight:.3f} {sample.text!r}")
 """
+
+
+def tree_graph(run: RunState) -> "nx.DiGraph[int]":
+    """The tree of a run: one node per path, and an edge to each child with its share of the weight.
+
+    Nodes have text, weight, status, number of tokens and, if they fork, fork entropy (nats).
+    """
+    import networkx as nx
+
+    graph: nx.DiGraph[int] = nx.DiGraph(name=token_text.visible(run.started.prompt))
+    for path in run.paths:
+        text = token_text.visible_join(token.kept for token in path.tokens)
+        graph.add_node(
+            path.id, text=text, weight=path.weight, status=path.status, tokens=len(path.tokens)
+        )
+        if path.fork_entropy is not None:
+            graph.nodes[path.id]["fork_entropy"] = path.fork_entropy
+        if path.parent >= 0:
+            graph.add_edge(path.parent, path.id, share=path.share)
+    return graph
+
+
+def to_graphml(run: RunState) -> bytes:
+    """The tree as a GraphML file."""
+    import networkx as nx
+
+    buffer = io.BytesIO()
+    nx.write_graphml_xml(tree_graph(run), buffer)
+    return buffer.getvalue()
 
 
 def as_python(started: RunStarted) -> str:

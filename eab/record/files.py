@@ -1,4 +1,5 @@
-"""Run files that are written while the run continues, so they can be opened if it is killed.
+"""Writing files: whole, so that a file is complete or absent; or a run file while the run goes on,
+so that it can be opened if the run is killed. Also tables, and the folders for them.
 
 `run.eab` is called `run.part.eab` until the run has ended, so an older `run.eab` stays until then.
 """
@@ -6,16 +7,84 @@
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from eab.errors import RecordError
 from eab.events import Event, Pause
-from eab.record.run_file import LEVEL, RunLines
-from eab.record.whole_file import cannot_be_written, write_whole
+from eab.record.run_file import LEVEL, RunLines, dumps
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def save(events: Iterable[Event], path: Path | str) -> None:
+    """Write a run file, replacing an older one only at the end; RecordError if that fails."""
+    save_whole(path, dumps(events))
+
+
+def write_whole(path: Path | str, data: bytes) -> None:
+    """Write a file, replacing an older one only at the end; OSError leaves the older file intact.
+
+    A device or a pipe, such as /dev/stdout, is written to directly.
+    """
+    target = Path(os.path.realpath(path))  # replaces the target of a link, not the link
+    if os.path.exists(target) and not os.path.isfile(target):
+        target.write_bytes(data)
+        return
+    scratch = target.with_name(target.name + ".part")
+    try:
+        scratch.write_bytes(data)
+        os.replace(scratch, target)
+    except OSError:
+        with suppress(OSError):  # this also fails on a read-only disk
+            scratch.unlink(missing_ok=True)
+        raise
+
+
+def save_whole(path: Path | str, data: bytes) -> None:
+    """Write a file as `write_whole` does; RecordError if that fails."""
+    try:
+        write_whole(path, data)
+    except OSError as error:
+        raise cannot_be_written(path, error) from error
+
+
+def cannot_be_written(path: Path | str, error: OSError) -> RecordError:
+    """The error to raise if a file could not be written."""
+    return RecordError(
+        f"{path} cannot be written: {error.strerror}. Free some space or choose another place"
+    )
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder if needed; RecordError if nothing can be written into it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordError(
+            f"the folder {path} cannot be created: {error.strerror}. Choose another one"
+        ) from error
+    if not os.access(path, os.W_OK):
+        raise RecordError(f"the folder {path} is read-only. Choose another one")
+
+
+def write_table(path: Path, table: "pd.DataFrame") -> None:
+    """Write a table as Parquet, or raise RecordError."""
+    try:
+        data = table.to_parquet(index=False)
+    except ImportError as error:  # pyarrow declares no numpy version, but refuses some on import
+        raise RecordError(
+            f"the table {path} cannot be written: pyarrow cannot be used. With numpy before 2, "
+            'it must be older than 26: pip install "pyarrow<26"'
+        ) from error
+    save_whole(path, data)
+
+
+# ---- run files that grow
 
 PART: Final = ".part"  # ends the file name of an unfinished run, before the suffix
 
@@ -60,32 +129,25 @@ class GrowingFile:
 
     def add(self, event: Event) -> None:
         """Add an event; one that ends a step triggers a write if it is due."""
-        if self.problem is not None:
-            return
-        try:
-            self._lines.add(event)
-            if isinstance(event, Pause) and not self._is_device:
-                self._write_if_due()
-        except (OSError, RecordError) as error:
-            self.problem = error
+        if self.problem is None:
+            with self._keeping_problems():
+                self._lines.add(event)
+                if isinstance(event, Pause) and not self._is_device:
+                    self._write_if_due()
 
     def write(self) -> None:
         """Write the events added since the last write."""
         if self.problem is None:
-            try:
+            with self._keeping_problems():
                 self._lines.flush()
                 self._append()
-            except OSError as error:
-                self.problem = error
 
     def end(self) -> None:
         """Write the remaining events; the file stays open."""
-        try:
+        with self._keeping_problems():
             self._lines.close()
             if self.problem is None:
                 self._append()
-        except OSError as error:
-            self.problem = error
 
     def abandon(self) -> None:
         """Close the file as it is on the disk."""
@@ -103,6 +165,13 @@ class GrowingFile:
         self._file.close()
         if is_own:
             os.replace(self._path, target)
+
+    @contextmanager
+    def _keeping_problems(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, RecordError) as error:
+            self.problem = error
 
     def _write_if_due(self) -> None:
         now = time.monotonic()

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from eab.errors import RecordError
-from eab.record.whole_file import write_table, write_whole
+from eab.record.files import write_table, write_whole
 
 
 def test_the_content_is_written_and_nothing_else_is_left(tmp_path: Path) -> None:
