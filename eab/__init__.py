@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from eab.api.arguments import load_model
     from eab.api.branching import EntropyAdaptiveBranching
+    from eab.api.imported import from_samples, runs_from_samples
     from eab.api.many_runs import serve, sweep
     from eab.api.notebook import explore, show, show_lesson
     from eab.api.run import Run, load, save, save_html
@@ -36,9 +37,11 @@ __all__ = [
     "Sample",
     "Settings",
     "explore",
+    "from_samples",
     "load",
     "load_model",
     "read_prompts",
+    "runs_from_samples",
     "save",
     "save_html",
     "serve",
@@ -62,9 +65,11 @@ _HOME: Final = {
     "Sample": "eab.run",
     "Settings": "eab.api.settings",
     "explore": "eab.api.notebook",
+    "from_samples": "eab.api.imported",
     "load": "eab.api.run",
     "load_model": "eab.api.arguments",
     "read_prompts": "eab.labs.tuning.prompt_sets",
+    "runs_from_samples": "eab.api.imported",
     "save": "eab.api.run",
     "save_html": "eab.api.run",
     "serve": "eab.api.many_runs",

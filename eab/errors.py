@@ -142,6 +142,12 @@ class NotebookError(ExtraError):
     """The packages that notebooks need are not installed."""
 
 
+NO_MODEL: Final = (
+    "the run was imported: others made its samples, and no model on this machine is known to give "
+    "the same probabilities. Run a model with the same prompt instead"
+)
+
+
 def need(extra: str, *packages: str, error: type[ExtraError] = ExtraError, more: str = "") -> None:
     """Raise an error that says what to install if a package of the extra is missing."""
     missing = [package for package in packages if find_spec(package) is None]

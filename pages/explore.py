@@ -86,7 +86,12 @@ def more_tokens(shown: OpenRun) -> int:
     """By how many tokens this server lets the texts that were cut go on; 0 if there are none."""
     more = shown.asked.config.max_new_tokens
     fits = 2 * more <= rules.current().max_new_tokens
-    return more if fits and shown.run is not None and shown.run.was_cut else 0
+    return more if fits and has_model(shown) and shown.run is not None and shown.run.was_cut else 0
+
+
+def has_model(shown: OpenRun) -> bool:
+    """Whether a model made the run here, so that it can be asked for more."""
+    return shown.started is None or not shown.started.imported
 
 
 def label(key: str, rules: list[dict[str, Any]]) -> None:
@@ -167,7 +172,7 @@ def mount_board(displayed: OpenRun, active: bool) -> OpenRun:
     board.mount(
         message,
         board.Offers(
-            grow=grow if drawn is displayed and not grafted else None,
+            grow=grow if drawn is displayed and not grafted and has_model(displayed) else None,
             go_on=go_on,
             more_tokens=more_tokens(displayed) if drawn is displayed and not active else 0,
             what_if=partial(what_if.ask, displayed) if asks else None,

@@ -30,7 +30,7 @@ class Suggestion:
 def suggestions(events: Sequence[Event]) -> list[Suggestion]:
     """At most two suggestions for an ended run; none if nothing needs to change."""
     run = fold(events)
-    if run.ended is None:
+    if run.ended is None or run.started.imported:
         return []
     config = run.started.config
     if run.ended.reason == "failed":
@@ -54,7 +54,7 @@ def _halved(name: str, value: int, unit: str) -> list[Suggestion]:
 
 def _lower_threshold(run: RunState, threshold: float) -> list[Suggestion]:
     """Suggest the highest entropy of this run, rounded down, as the threshold (nats)."""
-    highest = max((token.entropy for path in run.paths for token in path.tokens), default=0.0)
+    highest = run.highest_entropy
     value = _rounded_down(highest)
     if not 0 < value < threshold:
         return []
@@ -74,7 +74,7 @@ def _fewer_forks(run: RunState, events: Sequence[Event], first: int) -> list[Sug
     early = math.ceil(EARLY * len(run.steps))
     higher = sorted(
         value
-        for value in {_rounded_down(token.entropy) for path in run.paths for token in path.tokens}
+        for value in {_rounded_down(entropy) for entropy in run.entropies()}
         if value > run.started.threshold_nats
     )
     place = bisect_left(
@@ -104,7 +104,7 @@ def expected_paths(run: RunState, threshold: float, steps: int) -> float:
     multiplies the number of paths by 1 + p (k - 1). A token counts by the weight of its path,
     because there are many light paths, few of which would exist at another threshold.
     """
-    tokens = [(path.weight, token.entropy) for path in run.paths for token in path.tokens]
+    tokens = [(path.weight, token.entropy or 0.0) for path in run.paths for token in path.tokens]
     total = sum(weight for weight, _ in tokens)
     share = sum(weight for weight, entropy in tokens if entropy >= threshold) / (total or 1.0)
     growth = math.log1p(share * (run.started.config.branch_factor - 1))

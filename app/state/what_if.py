@@ -79,9 +79,9 @@ def view_of(recorded: OpenRun, board: str = EXPLORE) -> WhatIfView | None:
 
 
 def possible(recorded: OpenRun) -> bool:
-    """Whether the run can be recomputed: it has steps, and its record holds all of its parts."""
+    """Whether the run can be recomputed: it has steps, and its events hold all of its parts."""
     run = recorded.run
-    return run is not None and bool(run.steps) and not run.started.own_parts
+    return run is not None and bool(run.steps) and run.started.can_be_recomputed
 
 
 def texts_at(recorded: OpenRun, threshold: float) -> int | None:

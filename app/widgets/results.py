@@ -60,9 +60,12 @@ def _texts(_: OpenRun, run: RunState) -> None:
     st.text(weight_sentence(run))
     table = samples_table(run)
     for name in ("log_prob", "mean_entropy"):
-        table[name] = [f"{nats:.2f}" for nats in table[name]]
+        table[name] = table[name].map(nats)
     kept = run.started.kept_text
     table["text"] = [plain(token_text.visible_join([kept, text])) for text in table["text"]]
+    if "reward" in table:
+        rewards = ["" if sample.reward is None else str(sample.reward) for sample in run.samples]
+        table["reward"] = [plain(token_text.visible(reward)) for reward in rewards]
     table["weight"] = [f"{weight:.1%}" for weight in table["weight"]]
     strings = {"stop": "the model or a stop string"} if run.started.config.stop else {}
     table["end"] = table["end"].map(_ENDED_BY | strings)

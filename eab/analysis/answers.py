@@ -32,7 +32,7 @@ from eab.analysis.answer_parts import (
 )
 from eab.analysis.same_answer import SameAnswer, exact, grouped
 from eab.events.chat import end_of_thinking
-from eab.run import Path, RunState, Token, largest_first
+from eab.run import Path, RunState, Token, largest_first, log_prob_of
 
 _DECODER: Final = codecs.getincrementaldecoder("utf-8")
 NO_ANSWER: Final = "(no answer)"  # the answer of texts in which a pattern finds nothing
@@ -45,14 +45,14 @@ class LeafAnswer:
     leaf: int
     weight: float
     tokens: tuple[int, ...]  # the tokens of the leaf's text that decide the answer
-    log_prob: float  # sum over these tokens, in nats
+    log_prob: float | None  # sum over these tokens, in nats; None if one is not known
     text: str
     matched: bool = True  # whether the text has an answer; if not, `text` is NO_ANSWER
 
     @property
     def probability(self) -> float:
-        """The probability of the tokens that decide the answer."""
-        return min(1.0, math.exp(self.log_prob))
+        """The probability of the tokens that decide the answer; 0 if it is not known."""
+        return 0.0 if self.log_prob is None else min(1.0, math.exp(self.log_prob))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ def _leaf_answer(leaf: Path, tokens: Sequence[Token], text: str | None) -> LeafA
         leaf.id,
         leaf.weight,
         tuple(token.id for token in tokens),
-        math.fsum(token.log_prob for token in tokens),
+        log_prob_of(tokens),
         NO_ANSWER if text is None else text,
         text is not None,
     )

@@ -27,7 +27,7 @@ from eab.analysis.answer_parts import Searcher
 from eab.errors import ConfigError
 from eab.events import LabelRule
 from eab.formatting import quoted
-from eab.run import Path, RunState, Token
+from eab.run import Path, RunState, Token, log_prob_of
 
 # A text that labelled texts contain, a pattern found in them, or a function of a complete text
 Rule: TypeAlias = Any
@@ -313,7 +313,8 @@ class _Cells:
     """Sets of texts that begin with the same tokens, each with a label; inner ones override."""
 
     def __init__(self) -> None:
-        self._cells: dict[TokenIds, tuple[str | None, float]] = {}  # label, log-probability
+        # label, log-probability (None in an imported run that does not say it)
+        self._cells: dict[TokenIds, tuple[str | None, float | None]] = {}
         self.places: list[tuple[int, int, str]] = []  # leaf, number of tokens, label
 
     def add(self, tokens: Sequence[Token], leaf: int, decided: Decided) -> None:
@@ -321,7 +322,7 @@ class _Cells:
         ids = tuple(token.id for token in tokens[:count])
         if label and (ids not in self._cells or self._cells[ids][0] != label):
             self.places.append((leaf, count, label))
-        self._cells[ids] = label, math.fsum(token.log_prob for token in tokens[:count])
+        self._cells[ids] = label, log_prob_of(tokens[:count])
 
     def probabilities(self) -> dict[str | None, float]:
         """The probability of each label: of its cells without the cells inside them."""
@@ -331,9 +332,14 @@ class _Cells:
             while outer and ids[: len(outer[-1])] != outer[-1]:
                 outer.pop()
             label, log_prob = self._cells[ids]
-            parts[label].append(math.exp(log_prob))
-            if outer:
-                parts[self._cells[outer[-1]][0]].append(-math.exp(log_prob))
+            around, most = self._cells[outer[-1]] if outer else (label, None)
+            if log_prob is None:  # perhaps all of what is around it
+                parts[around].append(
+                    -math.exp(most) if most is not None and around != label else 0.0
+                )
+            else:
+                parts[label].append(math.exp(log_prob))
+                parts[around].append(-math.exp(log_prob) if outer else 0.0)
             outer.append(ids)
         return {label: min(1.0, max(0.0, math.fsum(part))) for label, part in parts.items()}
 

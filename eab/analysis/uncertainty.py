@@ -33,7 +33,7 @@ from typing import Final, TypeAlias
 from eab.analysis.answer_parts import TEXT, GivenPart
 from eab.analysis.answers import Answers, answer_numbers, entropy, leaf_answers
 from eab.analysis.same_answer import SameAnswer, exact
-from eab.run import Path, RunState, largest_first
+from eab.run import Path, RunState, largest_first, least_probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,28 +78,45 @@ def uncertainty(run: RunState, answers: Answers) -> Uncertainty:
     answer_of = {
         leaf: number for number, answer in enumerate(answers.ranked) for leaf in answer.leaves
     }
-    units = [{answer_of[leaf.leaf]: 1.0} for leaf in answers.decided]
+    # In an imported run, a leaf stands for all samples with its text.
+    samples = {
+        leaf.leaf: round(leaf.weight * run.started.imported) or 1 for leaf in answers.decided
+    }
+    units = [
+        {answer_of[leaf.leaf]: 1.0} for leaf in answers.decided for _ in range(samples[leaf.leaf])
+    ]
     texts = len(units) if independent else len({leaf.tokens for leaf in answers.decided})
     low, high = answers.entropy_bounds
     reason = f"{'only one' if texts else 'no'} text has an answer"
     if texts > 1 or (texts and high - low < _KNOWN):
         reason = ""
+    limits = _limits(run)
+    known = [
+        (leaf.weight, leaf.log_prob, len(leaf.tokens))
+        for leaf in answers.decided
+        if leaf.log_prob is not None
+    ]
+    known = known if len(known) == len(answers.decided) else []
     estimate = entropy([answer.weight for answer in answers.ranked])
     if not independent:
         estimate = math.fsum(fork.contribution for fork in attribute_to_forks(run, answers))
     return Uncertainty(
         semantic=None if reason else min(max(low, estimate), high),
-        standard_error=jackknife(units).standard_error if independent else None,
+        standard_error=jackknife(units).standard_error if independent and not limits else None,
         semantic_bounds=(low, high),
-        discrete=None if reason else entropy([len(answer.leaves) for answer in answers.ranked]),
-        rao_blackwellised=None if reason else entropy([answer.low for answer in answers.ranked]),
-        predictive=_weighted_mean((leaf.weight, -leaf.log_prob) for leaf in answers.decided),
+        discrete=None
+        if reason
+        else entropy([sum(samples[leaf] for leaf in answer.leaves) for answer in answers.ranked]),
+        rao_blackwellised=None
+        if reason or not known
+        else entropy([answer.low for answer in answers.ranked]),
+        predictive=_weighted_mean((weight, -log_prob) for weight, log_prob, _ in known),
         length_normalised=_weighted_mean(
-            (leaf.weight, -leaf.log_prob / max(1, len(leaf.tokens))) for leaf in answers.decided
+            (weight, -log_prob / max(1, tokens)) for weight, log_prob, tokens in known
         ),
         explored=answers.explored,
         texts=texts,
-        limited_by=_limits(run),
+        limited_by=limits,
         reason=reason,
     )
 
@@ -110,7 +127,7 @@ def _limits(run: RunState) -> tuple[str, ...]:
     acted = {"max_paths": any(path.limited_steps for path in run.paths)}
     if config.policy in ("fair", "original"):
         acted["min_fork_weight"] = config.min_fork_weight > 0 and any(
-            token.entropy >= threshold
+            (token.entropy or 0.0) >= threshold
             for path in run.paths
             for token in path.tokens[path.parent >= 0 :]  # a fork chose the first token of a child
         )
@@ -124,7 +141,7 @@ def _limits(run: RunState) -> tuple[str, ...]:
 def _left_out(run: RunState, path: Path) -> float:
     """The probability of the tokens that did not become branches where this path forks."""
     seen = (
-        math.exp(one.log_prob) for child in path.children for one in run.paths[child].tokens[:1]
+        least_probability([one]) for child in path.children for one in run.paths[child].tokens[:1]
     )
     return path.weight * (1.0 - math.fsum(seen))
 

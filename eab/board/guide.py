@@ -44,4 +44,4 @@ def first_fork(run: RunState) -> tuple[int, int] | None:
 def highest_entropy(run: RunState) -> tuple[int, int] | None:
     """Path and index of the token where the model was least sure; None without tokens."""
     tokens = [(path.id, index) for path in run.paths for index in range(len(path.tokens))]
-    return max(tokens, key=lambda at: run.paths[at[0]].tokens[at[1]].entropy, default=None)
+    return max(tokens, key=lambda at: run.paths[at[0]].tokens[at[1]].entropy or 0.0, default=None)

@@ -275,18 +275,21 @@ def _token_record(token: Token, piece: str, texts: dict[str, int]) -> list[Any]:
     Returns:
         [piece of the path's text, entropy, [index of the text, probability, ...] of the candidates,
         index of the chosen candidate, or if it is not among them [index of its text, probability];
-        then, if a server returned only some tokens, the bounds of the entropy over all tokens]
+        then, if only some tokens are known, the bounds of the entropy over all tokens]. An entropy
+        or probability that is not known is null.
     """
     candidates: list[int] = []
-    taken: int | list[int] | None = None
+    taken: int | list[int | None] | None = None
     for candidate in token.candidates:
         if candidate.token == token.id and taken is None:
             taken = len(candidates) // 2
         candidates += (_place(candidate.text, texts), round(candidate.probability * SHARES))
     if taken is None:
-        taken = [_place(token.text, texts), round(math.exp(token.log_prob) * SHARES)]
+        known = None if token.log_prob is None else round(math.exp(token.log_prob) * SHARES)
+        taken = [_place(token.text, texts), known]
     bounds = [round(bound, 4) for bound in token.whole or ()]
-    return [piece, round(token.entropy, 4), candidates, taken, *bounds]
+    entropy = None if token.entropy is None else round(token.entropy, 4)
+    return [piece, entropy, candidates, taken, *bounds]
 
 
 def _place(text: str, texts: dict[str, int]) -> int:

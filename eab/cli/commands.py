@@ -16,6 +16,7 @@ from eab.analysis.same_answer import SameAnswer, exact
 from eab.cli import models, options, progress, terminal
 from eab.cli.app_server import open_app
 from eab.cli.batch import batch
+from eab.cli.samples import import_samples
 from eab.cli.sweep import sweep
 from eab.config import OF_DISTRIBUTION, SETTINGS, BranchingConfig
 from eab.engine.request import Request
@@ -242,6 +243,7 @@ def export(
     print(f"Wrote {html} ({size}): a page that replays the run in any browser, without a network.")
 
 
+app.command("import")(import_samples)
 app.command("batch")(batch)
 app.command("sweep")(sweep)
 

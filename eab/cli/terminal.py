@@ -18,7 +18,7 @@ from eab.analysis.kv_allocation import separate_bytes
 from eab.analysis.uncertainty import attribute_to_forks, uncertainty
 from eab.events.chat import as_json as as_json_messages
 from eab.figures.captions import answers_sentence, cost_sentence, limit_sentence
-from eab.figures.uncertainty import forks_sentence, uncertainty_sentence
+from eab.figures.uncertainty import forks_sentence, nats, uncertainty_sentence
 from eab.formatting import counted
 from eab.labs.measurement import Report
 from eab.labs.variants.caches import CACHES_LAB, reuse_sentence
@@ -248,17 +248,17 @@ def _tree(run: RunState, unknown: Collection[Place]) -> Tree:
     branches = {-1: tree}
     for path in run.paths[:MAX_ROWS]:  # parents are born before their children
         if path.parent < 0 and path.status == "forked" and not path.tokens:
-            root.append_text(_fork_mark(path))  # the prompt itself forks
+            root.append_text(_fork_mark(run, path))  # the prompt itself forks
             branches[path.id] = tree
         else:
             others = "others " if run.is_drawn(path) else ""
-            branches[path.id] = branches[path.parent].add(_path_label(path, unknown, others))
+            branches[path.id] = branches[path.parent].add(_path_label(run, path, unknown, others))
     if len(run.paths) > MAX_ROWS:
         tree.add(Text(f"… and {counted(len(run.paths) - MAX_ROWS, 'path')} more", style="dim"))
     return tree
 
 
-def _path_label(path: Path, unknown: Collection[Place], others: str) -> Text:
+def _path_label(run: RunState, path: Path, unknown: Collection[Place], others: str) -> Text:
     """The path's share at the fork that created it, its text, and its status."""
     label = Text()
     if path.parent >= 0:
@@ -266,7 +266,7 @@ def _path_label(path: Path, unknown: Collection[Place], others: str) -> Text:
     label.append(token_text.visible_join(_marked_texts(path, unknown)))
     match path.status:
         case "forked":
-            label.append_text(_fork_mark(path))
+            label.append_text(_fork_mark(run, path))
         case "pruned":
             label.append("  × dropped", "green")
         case _:
@@ -275,8 +275,10 @@ def _path_label(path: Path, unknown: Collection[Place], others: str) -> Text:
     return label
 
 
-def _fork_mark(path: Path) -> Text:
-    return Text("" if path.fork_entropy is None else f"  ◆ {path.fork_entropy:.2f} nats", "magenta")
+def _fork_mark(run: RunState, path: Path) -> Text:
+    least = "≥ " if run.started.imported else ""  # only the most likely tokens may be known
+    entropy = path.fork_entropy
+    return Text("" if entropy is None else f"  ◆ {least}{entropy:.2f} nats", "magenta")
 
 
 def _marked_texts(path: Path, unknown: Collection[Place]) -> list[str]:
@@ -302,11 +304,10 @@ def _sample_table(run: RunState, unknown: Collection[Place]) -> Table:
 
 
 def _sample_row(sample: Sample, unknown: Collection[Place]) -> list[str]:
-    entropy = sum(sample.entropies) / max(1, len(sample.entropies))
     return [
         f"{sample.weight:.1%}",
-        f"{sample.log_prob:.2f}",
-        f"{entropy:.2f}",
+        nats(sample.log_prob),
+        nats(sample.mean_entropy),
         str(len(sample.token_ids)),
         _end(sample, {}, unknown),
         token_text.visible(sample.text),

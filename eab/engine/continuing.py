@@ -6,7 +6,7 @@ from typing import Final
 
 from eab.config import BranchingConfig
 from eab.engine.request import Request
-from eab.errors import ConfigError, ModelError
+from eab.errors import NO_MODEL, ConfigError, ModelError
 from eab.events import RunStarted
 from eab.models.base import LanguageModel
 
@@ -21,14 +21,16 @@ def continue_from(
 
     Raises:
         ConfigError: The run used logits processors; without them its distribution would differ.
-        ModelError: Another model made the run. The token ids are used unchanged, so they must
-            stand for the same text.
+        ModelError: The run was imported, or another model made it. The token ids are used
+            unchanged, so they must stand for the same text.
     """
     if started.logits_processors:
         raise ConfigError(
             f"this run used logits processors ({', '.join(started.logits_processors)}), which can "
             "only be given in Python; continue the run there, with continued="
         )
+    if started.imported:
+        raise ModelError(NO_MODEL)
     card = started.model
     same = model.card.name == card.name and model.card.vocab_size == card.vocab_size
     same = same and max(started.prompt_tokens, default=0) < card.vocab_size

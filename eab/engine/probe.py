@@ -51,7 +51,7 @@ def _continue(
             entropy = 0.0
             for event in (yield generation):
                 if isinstance(event, Predicted):
-                    entropy = event.predictions[0].entropy
+                    entropy = event.predictions[0].entropy or 0.0
                 elif isinstance(event, TokensAppended):
                     [token] = event.tokens
                     text = "" if token.special else token.text

@@ -123,6 +123,8 @@ class RunStarted(_Kind, frozen=True):
     logits_processors: Annotated[tuple[fields.Word, ...], fields.PER_PROCESSOR] = ()
     parse_special: bool = False  # whether control tokens in the prompt were control tokens
     by_token_ids: bool = False  # whether the prompt was given as token ids; `prompt` is their text
+    # How many samples that others made were imported as this run; 0 if a model made it here
+    imported: fields.Count = 0
 
     @property
     def own_parts(self) -> str:
@@ -130,6 +132,11 @@ class RunStarted(_Kind, frozen=True):
         own = [f"the policy {self.config.policy}"] if self.config.policy.startswith(OWN) else []
         names = ", ".join(self.logits_processors)
         return " and ".join([*own, *([f"logits processors ({names})"] if names else [])])
+
+    @property
+    def can_be_recomputed(self) -> bool:
+        """Whether the run's events hold all that its decisions depended on."""
+        return not self.own_parts and not self.imported
 
     @property
     def continued_tokens(self) -> tuple[int, ...]:
@@ -245,6 +252,8 @@ class PathFinished(_Kind, frozen=True):
     step: fields.StepIndex
     path: fields.PathId
     reason: FinishReason
+    # What others said of the samples with this text, in an imported run: a number or a word
+    reward: fields.Reward | None = None
 
 
 class RowsAllocated(_Kind, frozen=True):

@@ -39,6 +39,7 @@ Role = Annotated[str, Meta(max_length=MAX_ROLE)]
 PromptText = Annotated[str, Meta(max_length=MAX_TEXT)]
 TokenText = Annotated[str, Meta(max_length=MAX_TOKEN_CHARACTERS)]
 ModelName = Annotated[str, Meta(max_length=4096)]  # may be the path of a folder
+Reward = Annotated[float, Meta(ge=-1e9, le=1e9)] | Annotated[str, Meta(max_length=100)]
 Word = Annotated[str, Meta(max_length=100)]  # a device, a number format, a model family
 Message = Annotated[str, Meta(max_length=10_000)]
 LabelName = Annotated[str, Meta(min_length=1, max_length=MAX_LABEL)]

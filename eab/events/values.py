@@ -42,11 +42,13 @@ class PathPrediction(NamedTuple):
     """One path's next-token distribution as a decision saw it: entropy and top candidates."""
 
     path: fields.PathId
-    entropy: fields.Nats  # of the processed distribution, in nats
+    # Of the processed distribution, in nats; None if an imported run does not say enough for it
+    entropy: fields.Nats | None
     # Its most likely tokens, most likely first
     candidates: Annotated[tuple[Candidate, ...], fields.PER_PREDICTION]
     # Bounds of the entropy of the model's own distribution, before temperature and filters, if a
-    # server reports only its most likely tokens; otherwise None
+    # server reports only its most likely tokens; of the entropy itself, if an imported run has only
+    # these; otherwise None
     whole: EntropyBounds | None = None
 
 
@@ -58,7 +60,8 @@ class NewToken(NamedTuple):
     # Its exact bytes, decoded as UTF-8 with `surrogateescape` so that a partial character stays
     # exact (see eab.token_text)
     text: fields.TokenText
-    log_prob: fields.LogProb  # in the processed distribution, in nats
+    # In the processed distribution, in nats; None if an imported run does not say it
+    log_prob: fields.LogProb | None
     special: bool  # whether it is a control token, which is not part of the text
 
 

@@ -96,6 +96,8 @@ def _tree_words(run: RunState, step: int, highest: Token | None, size: _TreeSize
         return _no_fork_words(run, highest, ended)
     leaves = (ended and size.equal) or counted(size.leaves(step), "path")
     words = f"{counted(forks, 'fork')} in {counted(step + 1, 'step')}: {leaves}."
+    if run.started.imported:
+        words = f"{counted(run.started.imported, 'imported sample')}: {words}"
     if size.limited > step:
         return words
     limit = run.started.config.max_paths
@@ -147,6 +149,8 @@ def _equal_words(run: RunState) -> str:
 
 
 def _no_fork_words(run: RunState, highest: Token | None, complete: bool) -> str:
+    if run.started.imported:
+        return f"{counted(run.started.imported, 'imported sample')}: no fork."
     if highest is None:
         return "No fork yet."
     threshold, config = run.started.threshold_nats, run.started.config
@@ -154,19 +158,20 @@ def _no_fork_words(run: RunState, highest: Token | None, complete: bool) -> str:
         return f"No fork: the policy {config.policy} made none."
     if config.policy not in ("fair", "original"):
         return f"No fork: the policy {config.policy} does not use the threshold."
-    reached = f"{highest.entropy:.2f} nats"
-    if highest.entropy >= threshold and run.is_what_if:
+    entropy = highest.entropy or 0.0
+    reached = f"{entropy:.2f} nats"
+    if entropy >= threshold and run.is_what_if:
         return (
             f"No fork was recorded, but the entropy reached {reached} (threshold {threshold:.2f}). "
             "Run the model to see these forks."
         )
-    if highest.entropy >= threshold:
+    if entropy >= threshold:
         return (
             f"No fork, although the entropy reached {reached} (threshold {threshold:.2f}): the "
             f"policy ({config.policy}), the path limit ({config.max_paths}) or the "
             f"minimum weight to fork ({config.min_fork_weight:.1%}) prevented it."
         )
-    below, above = apart(highest.entropy, threshold)
+    below, above = apart(entropy, threshold)
     compared = f"the highest entropy was {below} nats, the threshold is {above}."
     if not complete:
         return f"No fork so far: {compared}"
@@ -174,12 +179,27 @@ def _no_fork_words(run: RunState, highest: Token | None, complete: bool) -> str:
 
 
 def _entropy_words(run: RunState, highest: Token | None) -> str:
+    if run.started.imported:
+        return _imported_entropy_words(highest)
     if highest is None:
         return "No entropy measured yet."
+    entropy = highest.entropy or 0.0
     return (
-        f"Highest entropy {highest.entropy:.2f} nats, {_options(highest.entropy)}, at "
+        f"Highest entropy {entropy:.2f} nats, {_options(entropy)}, at "
         f"step {highest.step}; the threshold is {run.started.threshold_nats:.2f} nats."
         f"{_whole_words(highest)}"
+    )
+
+
+def _imported_entropy_words(highest: Token | None) -> str:
+    if highest is None:
+        return "No entropy is known: the samples do not name the most likely tokens."
+    entropy, at = highest.entropy or 0.0, f"at step {highest.step}"
+    if highest.whole is None:
+        return f"Highest entropy {entropy:.2f} nats, {_options(entropy)}, {at}."
+    return (
+        f"Highest entropy {at}: certainly between {highest.whole.low:.2f} and "
+        f"{highest.whole.high:.2f} nats, because the samples name only the most likely tokens."
     )
 
 
@@ -202,6 +222,8 @@ def _options(entropy: float) -> str:
 
 def cost_sentence(run: RunState) -> str:
     """What the run cost, and how it ended."""
+    if run.started.imported:
+        return "The samples were imported, and what they cost is not known."
     seconds = run.seconds
     time = "" if seconds is None else f" in {seconds:.1f} s"
     message = token_text.visible(run.ended.message) if run.ended else ""
@@ -251,8 +273,11 @@ def answers_sentence(answers: Answers) -> str:
     if not answers.ranked:
         return f"No answer yet{undecided}."
     first, winner = answers.ranked[0], answers.winner
+    is_counted = {leaf.log_prob for leaf in answers.decided} == {None}
     bounds = (
-        f"; its true probability is certainly between {first.low:.1%} and {first.high:.1%}."
+        ", its share of the samples, whose probabilities are not known."
+        if is_counted
+        else f"; its true probability is certainly between {first.low:.1%} and {first.high:.1%}."
         if has_bounds(answers)
         else f". The texts seen have {answers.explored:.1%} of all probability, too little for "
         "certain bounds of an answer; fewer new tokens, a pattern for the answer or more texts "

@@ -1,11 +1,9 @@
 """An icicle chart of the tree with areas proportional to weights, for finished runs."""
 
-import math
-
 from eab import token_text
 from eab.figures.charts import text_label
 from eab.figures.drawing import go
-from eab.run import Path, RunState
+from eab.run import Path, RunState, mean_entropy_of
 
 _MAX_LABEL = 40  # characters
 _SURE_TO_UNSURE = ["#b8c9d6", "#c99a2e", "#5a1250"]  # the same colours as tokens on the board
@@ -55,7 +53,7 @@ def _ink(share: float) -> str:
 
 
 def _mean_entropy(path: Path) -> float:
-    return math.fsum(token.entropy for token in path.tokens) / max(1, len(path.tokens))
+    return mean_entropy_of(path.tokens) or 0.0
 
 
 def _label(path: Path) -> str:

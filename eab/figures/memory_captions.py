@@ -46,6 +46,8 @@ def memory_words(run: RunState, kv: KVUsage | None, when: str = "") -> str:
     """The bytes held, compared with separate caches (reserved rows count on both sides), and the
     part of them that is in the prefix cache.
     """
+    if run.started.imported:
+        return "No KV cache: the samples were imported."
     return "No KV cache yet." if kv is None else _held_words(run, kv, when) + _reused_words(run, kv)
 
 

@@ -10,7 +10,7 @@ from eab.analysis.answers import group_answers
 from eab.analysis.kv_allocation import separate_bytes
 from eab.analysis.merged_runs import Merged, same_prompt, texts_of
 from eab.formatting import counted, human_bytes, times
-from eab.run import RunState
+from eab.run import RunState, least_probability, mean_entropy_of
 
 NOTE: Final = (
     "Seconds, tokens and bytes are measured; for a what-if run they are computed, without times. "
@@ -139,11 +139,10 @@ def diff_entropy_sentence(a: RunState, b: RunState) -> str:
     """How many tokens each run chose, and at what mean entropy."""
     words = []
     for name, run in (("A", a), ("B", b)):
-        entropies = [token.entropy for path in run.paths for token in path.tokens]
-        mean = sum(entropies) / max(1, len(entropies))
-        words.append(
-            f"{name} chose {counted(len(entropies), 'token')} at a mean entropy of {mean:.2f} nats"
-        )
+        tokens = [token for path in run.paths for token in path.tokens]
+        mean = mean_entropy_of(tokens)
+        at = "" if mean is None else f" at a mean entropy of {mean:.2f} nats"
+        words.append(f"{name} chose {counted(len(tokens), 'token')}{at}")
     return f"{words[0]}, {words[1]}."
 
 
@@ -161,6 +160,8 @@ def takeaway_sentence(a: RunState, b: RunState) -> str:
 
 
 def _seen(run: RunState, measures: RunMeasures, name: str) -> str:
+    if run.started.imported:
+        return f"{name}, imported samples, has {counted(measures.distinct, 'different text')}."
     policy = run.started.config.policy
     words = _POLICIES.get(policy, f"the policy {policy}")
     return (
@@ -172,7 +173,7 @@ def _seen(run: RunState, measures: RunMeasures, name: str) -> str:
 
 def average_sentence(run: RunState, count: int) -> str:
     """What `count` independent texts would see on average; "" if this run saw too little."""
-    texts = {sample.token_ids: math.exp(sample.log_prob) for sample in run.samples}
+    texts = {sample.token_ids: least_probability(sample.tokens) for sample in run.samples}
     explored = min(1.0, math.fsum(texts.values()))
     if explored < _MUCH:
         return ""

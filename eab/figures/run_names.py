@@ -23,6 +23,10 @@ def origin_words(started: RunStarted) -> str:
     """The prompt, the model and the settings that shape a tree, in one line."""
     config = started.config
     threshold = started.threshold_nats
+    prompt = f"“{excerpt(visible(started.prompt), _PROMPT)}”"
+    if started.imported:
+        count = counted(started.imported, "imported sample")
+        return f"{prompt} {started.model.full_name}, {count}."
     settings = [
         started.model.full_name,
         f"policy {config.policy}",
@@ -33,4 +37,4 @@ def origin_words(started: RunStarted) -> str:
         f"temperature {config.temperature:g}",
         f"seed {config.seed}",
     ]
-    return f"“{excerpt(visible(started.prompt), _PROMPT)}” {', '.join(settings)}."
+    return f"{prompt} {', '.join(settings)}."

@@ -66,24 +66,28 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def samples_table(run: RunState) -> pd.DataFrame:
-    """One row per leaf, highest weight first; log_prob and mean_entropy in nats."""
+    """One row per leaf, highest weight first; log_prob and mean_entropy in nats. Imported samples
+    with rewards or labels also have a `reward`.
+    """
+    samples = run.samples
     rows = [
         {
             "weight": sample.weight,
             "text": sample.text,
             "log_prob": sample.log_prob,
-            "mean_entropy": math.fsum(sample.entropies) / len(sample.entropies)
-            if sample.entropies
-            else 0.0,
+            "mean_entropy": sample.mean_entropy,
             "tokens": len(sample.token_ids),
             "end": sample.finish_reason,
             "path": sample.lineage[-1],
         }
-        for sample in run.samples
+        for sample in samples
     ]
-    return pd.DataFrame(
+    table = pd.DataFrame(
         rows, columns=["weight", "text", "log_prob", "mean_entropy", "tokens", "end", "path"]
-    )
+    ).astype({"log_prob": float, "mean_entropy": float})
+    if any(sample.reward is not None for sample in samples):
+        table["reward"] = [sample.reward for sample in samples]
+    return table
 
 
 def samples_of_runs_table(runs: Iterable[tuple[str, RunState]]) -> pd.DataFrame:
@@ -185,7 +189,7 @@ def tokens_table(run: RunState) -> pd.DataFrame:
             "step": token.step,
             "token_id": token.id,
             "token": token_text.visible(token.text),
-            "probability": math.exp(token.log_prob),
+            "probability": None if token.log_prob is None else math.exp(token.log_prob),
             "entropy": token.entropy,
             "path_weight": path.weight,
             "path_status": path.status,

@@ -19,11 +19,13 @@ def uncertainty_sentence(scores: Uncertainty) -> str:
     error = f" ± {scores.standard_error:.2f}" if scores.standard_error is not None else ""
     low, high = scores.semantic_bounds
     unit = f", not measured, because {scores.reason}" if scores.reason else f"{error} nats"
+    known = f" with {scores.explored:.1%} of all probability"
+    known = known if scores.predictive is not None else ", whose probability is not known"
     cut = f" Branches were cut by {listed(scores.limited_by)}." if scores.limited else ""
     return (
         f"Semantic entropy {nats(scores.semantic)}{unit}; "
         f"certainly between {low:.2f} and {high:.2f} nats. Seen: "
-        f"{counted(scores.texts, 'text')} with {scores.explored:.1%} of all probability.{cut} "
+        f"{counted(scores.texts, 'text')}{known}.{cut} "
         f"Predictive entropy, the mean of -ln p of the texts: {nats(scores.predictive)} nats."
     )
 
@@ -35,6 +37,8 @@ def nats(value: float | None) -> str:
 
 def forks_sentence(run: RunState, forks: Sequence[ForkShare], answer: str = "the answer") -> str:
     """The fork that causes most of the semantic entropy, and how many change no answer."""
+    if run.started.imported:
+        return "Which forks decide the answer is not computed for imported samples."
     if run.started.config.policy == "independent":
         return (
             "Independent texts share no fork. Choose the policy fair to see where the answers "

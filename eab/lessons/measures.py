@@ -110,7 +110,7 @@ def _options_at_first_fork(run: RunState) -> float | None:
 
 
 def _highest_entropy(run: RunState) -> float | None:
-    return max((token.entropy for path in run.paths for token in path.tokens), default=None)
+    return max(run.entropies(), default=None)
 
 
 def _heaviest(run: RunState) -> float | None:

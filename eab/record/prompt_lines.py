@@ -118,10 +118,14 @@ def _check_new_id(id: str, number: int, numbers: dict[str, int]) -> None:
         raise ConfigError(f"line {other} also has the id {id!r}; ids must differ by more than case")
 
 
-def raise_if_wrong(name: str, problems: Sequence[str]) -> None:
-    """Raise ConfigError with all problems of a file, if there are any."""
+def raise_if_wrong(name: str, problems: Sequence[str], done: str = "run") -> None:
+    """Raise ConfigError with all problems of a file, if there are any, because of which nothing was
+    `done`.
+    """
     if problems:
-        summary = f"{_words_of(name)} has {counted(len(problems), 'problem')}, so nothing was run:"
+        summary = (
+            f"{_words_of(name)} has {counted(len(problems), 'problem')}, so nothing was {done}:"
+        )
         raise ConfigError("\n  ".join([summary, *problems]))
 
 

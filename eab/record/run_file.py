@@ -29,7 +29,17 @@ from msgspec import structs
 
 from eab.config import MAX_NEW_TOKENS, MAX_PATHS, BranchingConfig
 from eab.errors import RecordError
-from eab.events import Event, Labelled, Pause, Predicted, RunEnded, RunStarted, Speculated
+from eab.events import (
+    Event,
+    Labelled,
+    PathFinished,
+    Pause,
+    Predicted,
+    RunEnded,
+    RunStarted,
+    Speculated,
+    TokensAppended,
+)
 from eab.events.chat import read_messages, title_of
 from eab.formatting import quoted
 from eab.record.typed_json import decoder, read
@@ -115,6 +125,9 @@ class _Header(msgspec.Struct):
 
 def encode(event: Event) -> bytes:
     """The event as a line of JSON; RecordError for NaN, and for what could not be read again."""
+    # null stands for a number that is not known, and msgspec also writes it for these
+    if not math.isfinite(sum(number or 0.0 for number in _may_be_unknown(event))):
+        raise RecordError("the run cannot be saved: it contains NaN or infinity")
     try:
         line = msgspec.json.encode(event)
     except UnicodeEncodeError:  # a part of a character
@@ -125,6 +138,15 @@ def encode(event: Event) -> bytes:
     except RecordError as error:
         raise RecordError(f"the run cannot be saved: {error}") from error
     return line
+
+
+def _may_be_unknown(event: Event) -> list[float | None]:
+    match event:
+        case TokensAppended():
+            return [new.log_prob for new in event.tokens]
+        case Predicted():
+            return [seen.entropy for seen in event.predictions]
+    return []
 
 
 def decode(line: bytes) -> Event:
@@ -191,7 +213,7 @@ def _check_consistency(event: Event) -> None:
             _within("verified", event.verified, 0, drafted)
             _within("accepted", event.accepted, max(0, event.verified - 1), event.verified)
             _within("the number of texts", len(event.draft_texts), drafted, drafted)
-        case RunEnded() | Labelled():
+        case RunEnded() | Labelled() | PathFinished():
             msgspec.json.encode(event)
 
 

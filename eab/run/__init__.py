@@ -9,7 +9,17 @@ from eab.errors import RecordError
 from eab.events import Event, Probed, Progressed, RunEnded, RunStarted
 from eab.formatting import counted
 from eab.run.state import RunState, raise_if_failed
-from eab.run.tree import Path, PathStatus, Sample, Step, Token, largest_first
+from eab.run.tree import (
+    Path,
+    PathStatus,
+    Sample,
+    Step,
+    Token,
+    largest_first,
+    least_probability,
+    log_prob_of,
+    mean_entropy_of,
+)
 
 __all__ = [
     "Path",
@@ -22,6 +32,9 @@ __all__ = [
     "fold",
     "fold_prefix",
     "largest_first",
+    "least_probability",
+    "log_prob_of",
+    "mean_entropy_of",
 ]
 
 

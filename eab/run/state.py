@@ -29,7 +29,7 @@ from eab.events import (
     TokensAppended,
 )
 from eab.formatting import counted, quoted, shortened
-from eab.run.tree import Path, Sample, Step, Token, largest_first
+from eab.run.tree import Path, Sample, Step, Token, largest_first, least_probability
 from eab.token_text import StopStrings
 
 _MAX_PROMPT: Final = 40  # characters of the prompt in a repr
@@ -112,6 +112,7 @@ class RunState:
             case PathFinished():
                 ended = self._live(event.path, event.step)
                 ended.status, ended.finish_reason = "finished", event.reason
+                ended.reward = event.reward
                 self._cut(ended)
             case RowsAllocated():
                 self._step(event.step).growth = event.growth
@@ -144,7 +145,7 @@ class RunState:
     def _append(self, event: TokensAppended) -> None:
         step, paths = event.step, self.paths
         seen = self._predicted if step == self._predicted_step else {}
-        highest = self.peaks[-1].entropy if self.peaks else -math.inf
+        highest = self.highest_entropy if self.peaks else -math.inf
         for number, token, text, log_prob, special in event.tokens:
             path = paths[number]
             tokens = path.tokens
@@ -155,7 +156,7 @@ class RunState:
             _, entropy, candidates, whole = seen.get(origin) or self._seen(origin, step)
             tokens.append(Token(step, token, text, special, log_prob, entropy, candidates, whole))
             path.touched = step
-            if entropy > highest:
+            if entropy is not None and entropy > highest:
                 highest = entropy
                 self.peaks.append(tokens[-1])
             if self._stop and not special:
@@ -267,12 +268,20 @@ class RunState:
         """Whether a text ended at `max_new_tokens`, so that it can go on."""
         return any(leaf.finish_reason == "length" for leaf in self.leaves())
 
+    @property
+    def highest_entropy(self) -> float:
+        """The highest measured entropy (nats); 0 if there is none."""
+        return (self.peaks[-1].entropy if self.peaks else None) or 0.0
+
     def entropies(self) -> list[float]:
-        """The entropies (nats) of all decisions; the children of a fork share the first one."""
+        """The measured entropies (nats) of all decisions; the children of a fork share the first
+        one.
+        """
         decided: dict[tuple[int, int], float] = {}
         for path in self.paths:
             for index, token in enumerate(path.tokens):
-                decided[(path.id, index) if index else (path.parent, -1)] = token.entropy
+                if token.entropy is not None:
+                    decided[(path.id, index) if index else (path.parent, -1)] = token.entropy
         return [*decided.values()]
 
     def tokens(self, path: int) -> Iterator[Token]:
@@ -320,6 +329,7 @@ class RunState:
             weight=leaf.weight,
             finish_reason=leaf.finish_reason or "unfinished",
             lineage=self.lineage(path),
+            reward=leaf.reward,
         )
 
     @property
@@ -347,8 +357,8 @@ class RunState:
         first, *others = (self.paths[child] for child in self.paths[path.parent].children)
         if not others or path is not others[-1] or not (path.tokens and first.tokens):
             return False
-        expected = math.exp(path.tokens[0].log_prob - first.tokens[0].log_prob) * first.share
-        return path.share > 1.01 * expected
+        own, most = (least_probability(branch.tokens[:1]) for branch in (path, first))
+        return path.share * most > 1.01 * own * first.share
 
     @property
     def peak_step(self) -> int:
@@ -378,8 +388,8 @@ class RunState:
 
     @property
     def seconds(self) -> float | None:
-        """Wall time of all steps (measured); None for a what-if run."""
-        if self.is_what_if:
+        """Wall time of all steps (measured); None for a what-if run and an imported one."""
+        if self.is_what_if or self.started.imported:
             return None
         return sum(step.timing.seconds for step in self.steps if step.timing is not None)
 

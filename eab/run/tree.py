@@ -1,7 +1,7 @@
 """The parts of a run: tokens, paths, steps, and the samples that are read from the tree."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, Literal
@@ -20,8 +20,8 @@ class Token:
     id: int
     text: str
     special: bool
-    log_prob: float
-    entropy: float
+    log_prob: float | None
+    entropy: float | None
     candidates: tuple[Candidate, ...]
     whole: EntropyBounds | None = None
     cut: int = 0  # how many characters at the end of `text` a stop string cut off
@@ -52,6 +52,7 @@ class Path:
     children: tuple[int, ...] = ()
     status: PathStatus = "live"
     finish_reason: FinishReason | None = None
+    reward: float | str | None = None  # see PathFinished
     # Steps at which the path limit pruned children of this path
     limited_steps: list[int] = field(default_factory=list)
     fork_entropy: float | None = None  # the entropy (nats) at which it forked
@@ -104,6 +105,7 @@ class Sample:
         weight: Its weight in an estimate; the weights of all samples sum to 1.
         finish_reason: `unfinished` while the run continues or if it was stopped.
         lineage: Ids of its paths, from the root to the leaf.
+        reward: Its reward or label, if it was imported with one.
     """
 
     text: str
@@ -111,6 +113,7 @@ class Sample:
     weight: float
     finish_reason: Literal["stop", "length", "unfinished"]
     lineage: tuple[int, ...]
+    reward: float | str | None = None
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -118,19 +121,42 @@ class Sample:
         return tuple(token.id for token in self.tokens)
 
     @property
-    def log_probs(self) -> tuple[float, ...]:
-        """ln of the probability of each token in its processed distribution."""
+    def log_probs(self) -> tuple[float | None, ...]:
+        """ln of the probability of each token in its processed distribution; None if unknown."""
         return tuple(token.log_prob for token in self.tokens)
 
     @property
-    def entropies(self) -> tuple[float, ...]:
-        """The entropy (nats) at each token."""
+    def entropies(self) -> tuple[float | None, ...]:
+        """The entropy (nats) at each token; None if it was not measured."""
         return tuple(token.entropy for token in self.tokens)
 
     @property
-    def log_prob(self) -> float:
-        """ln of the probability of the text, the sum of `log_probs`."""
-        return math.fsum(self.log_probs)
+    def log_prob(self) -> float | None:
+        """ln of the probability of the text, the sum of `log_probs`; None if one is unknown."""
+        return log_prob_of(self.tokens)
+
+    @property
+    def mean_entropy(self) -> float | None:
+        """The mean of the entropies that were measured; None if there are none."""
+        return mean_entropy_of(self.tokens)
+
+
+def log_prob_of(tokens: Sequence[Token]) -> float | None:
+    """ln of the probability of these tokens together; None if that of one is unknown."""
+    known = [token.log_prob for token in tokens if token.log_prob is not None]
+    return math.fsum(known) if len(known) == len(tokens) else None
+
+
+def least_probability(tokens: Sequence[Token]) -> float:
+    """The probability of these tokens together; 0, which is certain, if that of one is unknown."""
+    known = log_prob_of(tokens)
+    return 0.0 if known is None else math.exp(known)
+
+
+def mean_entropy_of(tokens: Iterable[Token]) -> float | None:
+    """The mean of the measured entropies (nats) of these tokens; None if there are none."""
+    measured = [token.entropy for token in tokens if token.entropy is not None]
+    return math.fsum(measured) / len(measured) if measured else None
 
 
 def largest_first(values: Sequence[float]) -> list[int]:

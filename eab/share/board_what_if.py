@@ -69,5 +69,5 @@ def recomputed(
 
 def _highest_threshold(run: RunState) -> float:
     """A threshold (nats) above every entropy of the run, at which it does not fork."""
-    highest = max((token.entropy for path in run.paths for token in path.tokens), default=0.0)
-    return max(round(run.started.threshold_nats, 2), math.ceil(highest / _STEP) * _STEP) + _STEP
+    highest = math.ceil(run.highest_entropy / _STEP) * _STEP
+    return max(round(run.started.threshold_nats, 2), highest) + _STEP

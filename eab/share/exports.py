@@ -11,6 +11,7 @@ from eab.branching.presets import START, starting_values
 from eab.config import BranchingConfig
 from eab.events import RunStarted
 from eab.events.chat import as_json
+from eab.figures.run_names import file_stem
 from eab.run import RunState
 from eab.weight_formats import AS_LOADED, PLAIN
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     import networkx as nx
 
 _ALWAYS: Final = frozenset(starting_values())
+_PRINTED: Final = """\
+for sample in run.samples:
+    print(f"{sample.weight:.3f} {sample.text!r}")
+"""
 
 
 def tree_graph(run: RunState) -> "nx.DiGraph[int]":
@@ -53,8 +58,11 @@ def as_python(started: RunStarted) -> str:
     """The program, with model, device, dtype, weights, every setting that differs from its default,
     and those that presets and sampling set.
 
-    On the same kind of machine it gives the same events, except for the timings.
+    On the same kind of machine it gives the same events, except for the timings. An imported run
+    can only be read from its file.
     """
+    if started.imported:
+        return f'import eab\n\nrun = eab.load("{file_stem(started)}.eab")\n{_PRINTED}'
     card = started.model
     given: dict[str, object] = {"device": card.device, "dtype": card.dtype}
     given |= {"weights": card.weights} if card.weights != AS_LOADED else {}
@@ -77,6 +85,5 @@ def as_python(started: RunStarted) -> str:
         "from eab import EntropyAdaptiveBranching\n\n"
         f"explorer = EntropyAdaptiveBranching(\n    {card.name!r},\n{arguments})\n"
         f"run = explorer.run({prompt}{more})\n"
-        "for sample in run.samples:\n"
-        '    print(f"{sample.weight:.3f} {sample.text!r}")\n'
+        f"{_PRINTED}"
     )

@@ -19,6 +19,8 @@ from eab.board import bundle
 from eab.board.messages import Feed
 from eab.events import Event
 from eab.figures.captions import cost_sentence, weight_sentence
+from eab.figures.run_names import origin_words
+from eab.figures.uncertainty import nats
 from eab.formatting import counted
 from eab.record.files import save_whole
 from eab.run import RunState, fold
@@ -83,6 +85,8 @@ def _page_data(run: RunState) -> dict[str, Any]:
 
 
 def _settings_sentence(run: RunState) -> str:
+    if run.started.imported:
+        return origin_words(run.started)
     config, model = run.started.config, token_text.visible(run.started.model.name)
     what = {
         "": "A recorded run",
@@ -103,8 +107,7 @@ def _texts(run: RunState) -> dict[str, Any]:
     kept = run.started.kept_text
     texts = _front_coded([token_text.visible_join([kept, sample.text]) for sample in samples])
     rows = [
-        [f"{sample.weight:.1%}", f"{sample.log_prob:.2f}", sample.finish_reason]
-        for sample in samples
+        [f"{sample.weight:.1%}", nats(sample.log_prob), sample.finish_reason] for sample in samples
     ]
     return {
         "sentence": weight_sentence(run),

@@ -148,7 +148,7 @@ class BoardWidget(WithStill, anywidget.AnyWidget):
         """The message for `shown`, or else the run, with the requests that the board may offer."""
         run = self.run
         message = self._feed.message(shown or run, "notebook", mode, autoplay)
-        if self.running or run is None or not run.steps or run.started.own_parts:
+        if self.running or run is None or not run.steps or not run.started.can_be_recomputed:
             return message
         return message | {"offers": {"what_if": True, "growth_steps": growth_steps(run)}}
 

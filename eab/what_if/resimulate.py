@@ -29,7 +29,7 @@ from eab.caches.shape import KVShape, LayerAttention, OwnMemory, RowShape
 from eab.config import AllocationStep, BranchingConfig
 from eab.engine.build import new_cache
 from eab.engine.generation import Generation
-from eab.errors import ConfigError, MemoryLimitError, RecordError
+from eab.errors import NO_MODEL, ConfigError, MemoryLimitError, RecordError
 from eab.events import (
     Event,
     Forked,
@@ -91,6 +91,8 @@ def resimulate(
 def _started(
     recorded: RunStarted, threshold_nats: float | None, r: AllocationStep | None
 ) -> RunStarted:
+    if recorded.imported:
+        raise ConfigError(NO_MODEL)
     if recorded.own_parts:
         raise ConfigError(
             f"the run used {recorded.own_parts}, which was given in Python and is in no record, so "
@@ -267,7 +269,7 @@ class _Resimulator:
         config = self.started.config
         return (
             config.policy == "fair"
-            and decision.predicted.entropy >= threshold
+            and (decision.predicted.entropy or 0.0) >= threshold
             and weight >= config.min_fork_weight
         )
 
@@ -320,7 +322,7 @@ class _Resimulator:
             self._unknown(leaf, "heir")
             heir = max(range(len(decision.tokens)), key=lambda index: decision.weights[index])
         child = decision.tokens[heir]
-        return Child(leaf, child.token, child.log_prob, leaf.weight, True)
+        return Child(leaf, child.token, child.log_prob or 0.0, leaf.weight, True)
 
     def _follow(self, committed: Sequence[Event], decisions: Mapping[int, Decision]) -> None:
         parent = {
@@ -345,6 +347,6 @@ class _Resimulator:
 def _children(leaf: Leaf, decision: Decision, weights: Sequence[float]) -> list[Child]:
     heir = decision.heir
     return [
-        Child(leaf, event.token, event.log_prob, weight, index == heir)
+        Child(leaf, event.token, event.log_prob or 0.0, weight, index == heir)
         for index, (event, weight) in enumerate(zip(decision.tokens, weights, strict=True))
     ]

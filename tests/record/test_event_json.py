@@ -3,7 +3,7 @@
 import json
 import math
 from types import UnionType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from any_config import CONFIGS
@@ -37,7 +37,7 @@ def in_range(kind: Any) -> st.SearchStrategy[Any]:
     """Values of this type, within the ranges that its fields declare."""
     if get_origin(kind) is Annotated:
         return declared(kind.__origin__, kind.__metadata__[0])
-    if get_origin(kind) is UnionType:
+    if get_origin(kind) in (UnionType, Union):
         return st.one_of(map(in_range, get_args(kind)))
     if kind is not BranchingConfig and hasattr(kind, "__annotations__"):
         hints = get_type_hints(kind, include_extras=True)

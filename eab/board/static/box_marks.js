@@ -16,9 +16,11 @@ const LEAST_NAMED = 0.005; // weight
 
 /**
  * The CSS class of an entropy: how unsure the model was.
- * @param {number} entropy @param {number} threshold
+ * @param {number} entropy negative: not measured
+ * @param {number} threshold
  */
 export function entropyClass(entropy, threshold) {
+  if (entropy < 0) return "unmeasured";
   if (entropy >= threshold) return "unsure";
   return entropy >= threshold / 2 ? "fairly-sure" : "sure";
 }
@@ -173,7 +175,7 @@ export class Strip {
     const { cells, store } = this.box;
     /** @type {Map<string, string>} */
     const ticks = new Map();
-    let [begin, highest, isSelected] = [-1, 0, false];
+    let [begin, highest, isSelected] = [-1, -1, false];
     for (let index = 0; index < cells.length; index += 1) {
       const { line, left, right } = cells[index];
       if (begin < 0) begin = left;
@@ -185,7 +187,7 @@ export class Strip {
       const name = `tick ${level}${isSelected ? " selected" : ""}`;
       const width = Math.max(1, right - begin - 1);
       ticks.set(name, (ticks.get(name) ?? "") + rectangle(begin, this.top(line), width));
-      [begin, highest, isSelected] = [-1, 0, false];
+      [begin, highest, isSelected] = [-1, -1, false];
     }
     return ticks;
   }

@@ -234,7 +234,9 @@ export class EntropyChart {
     const { paths } = this.store;
     const first = this.view.branches
       .inView()
-      .filter(({ id, parent, tokens }) => tokens.length && paths.get(parent)?.firstChild === id);
+      .filter(
+        ({ id, parent, tokens }) => tokens[0]?.entropy >= 0 && paths.get(parent)?.firstChild === id,
+      );
     return new Marks(first.map(({ born, tokens: [{ entropy }] }) => this.markAt(born, entropy)));
   }
 

@@ -75,7 +75,7 @@ export class EntropyLines {
     const known = this.lines.get(path.id);
     if (known) return known;
     const { x, y } = this.chart;
-    const all = this.points(path);
+    const all = this.points(path).filter(([, { entropy }]) => entropy >= 0);
     const points = all.map(([step, { entropy }]) => ({ x: x(step), y: y(entropy) }));
     const isFirst = all[0]?.[0] === path.born;
     const line = {
@@ -183,7 +183,7 @@ function entropiesByStep(view) {
   for (const { born, tokens } of view.branches.inView()) {
     for (const [index, { entropy }] of tokens.entries()) {
       steps[born + index] ??= [];
-      steps[born + index].push(entropy);
+      if (entropy >= 0) steps[born + index].push(entropy);
     }
   }
   return Array.from(steps, (entropies) => (entropies ?? []).sort((a, b) => a - b));

@@ -12,6 +12,7 @@ const THRESHOLD_POLICIES = ["fair", "original"];
 
 /** Why policies without a threshold fork. @type {Record<string, string>} */
 const FORKS_WITHOUT_THRESHOLD = {
+  independent: "The samples go on differently here.",
   arithmetic: "The codes of this path chose different tokens here.",
   "stochastic-beam":
     "Several continuations of this path are among the texts of highest perturbed log-probability.",

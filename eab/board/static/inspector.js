@@ -9,7 +9,7 @@ import { button, element, wordButton } from "./elements.js";
 import { effectWords, forkReason, forkWords } from "./fork_reasons.js";
 import { markNames, signOf } from "./labels.js";
 import { lineOf, statusAt, tokenCountAt, weightAt } from "./paths.js";
-import { bytes, percent } from "./text.js";
+import { bytes, natsOf, percent } from "./text.js";
 
 /**
  * The most likely tokens at a place, each with a bar for its probability.
@@ -64,7 +64,7 @@ export class Tooltip {
 /** @param {RunStore} store @param {Path} path @param {number} index */
 export function tokenTip(store, path, index) {
   const token = path.tokens[index];
-  const head = `“${token.text}”  p ${percent(token.probability)}  entropy ${token.entropy.toFixed(2)} nats`;
+  const head = `“${token.text}”  p ${percent(token.probability)}  entropy ${natsOf(token)}`;
   const list = element("ol", { class: "candidates" }, ...candidateBars(token, plainName, MOST));
   const reason = store.unknownAt(path.id, index) || forkWords(store, path, index);
   return [element("p", { class: "tip-head" }, head), list, element("p", {}, reason)];
@@ -248,11 +248,11 @@ export class Inspector {
   /** @param {Path} path @param {number} index @param {Token} token */
   renderFacts(path, index, token) {
     const { cursor } = this.view;
-    const choices = Math.exp(token.entropy).toFixed(1);
+    const choices = `, like ${Math.exp(token.entropy).toFixed(1)} equally likely choices`;
     const facts = {
       token: token.text || "(part of a character)",
       probability: percent(token.probability),
-      entropy: `${token.entropy.toFixed(2)} nats, like ${choices} equally likely choices`,
+      entropy: natsOf(token) + (token.entropy < 0 ? "" : choices),
       step: String(path.born + index),
       path: `${path.id}, weight ${percent(weightAt(path, cursor))} at step ${cursor}`,
     };

@@ -160,7 +160,7 @@ const LEGENDS = {
       swatch: "band-key",
       words: "all tokens",
       help:
-        "The server named only its most likely tokens. The entropy of its whole distribution, before " +
+        "Only the most likely tokens are known. The entropy over all tokens, on a server before " +
         "temperature and filters, lies in this band for certain.",
     },
   ],

@@ -50,9 +50,9 @@ function decodeRun(message) {
   };
 }
 
-/** @param {number[]} pair @param {string[]} texts @returns {Candidate} */
+/** @param {(number | null)[]} pair @param {string[]} texts @returns {Candidate} */
 function decodeCandidate([place = -1, share = 0], texts) {
-  return { text: texts[place] ?? "", probability: share / SHARES };
+  return { text: texts[place ?? -1] ?? "", probability: share === null ? -1 : share / SHARES };
 }
 
 /** @param {TokenTuple} tuple @param {string[]} texts @returns {Token} */
@@ -64,7 +64,14 @@ function decodeToken([piece, entropy, flat, taken, low, high], texts) {
   const isCandidate = typeof taken === "number";
   const own = (isCandidate ? candidates[taken] : null) ?? decodeCandidate([taken].flat(), texts);
   const whole = low === undefined || high === undefined ? null : { low, high };
-  return { piece, ...own, entropy, candidates, taken: isCandidate ? taken : -1, whole };
+  return {
+    piece,
+    ...own,
+    entropy: entropy ?? -1,
+    candidates,
+    taken: isCandidate ? taken : -1,
+    whole,
+  };
 }
 
 /**

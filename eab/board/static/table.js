@@ -92,7 +92,8 @@ export class TableView {
       path.born + index,
       text,
       percent(probability),
-      entropy.toFixed(2) + (index === 0 && path.parent >= 0 ? " ◆ fork" : ""),
+      (entropy < 0 ? "not known" : entropy.toFixed(2)) +
+        (index === 0 && path.parent >= 0 ? " ◆ fork" : ""),
       candidates
         .slice(0, 3)
         .map((candidate) => `“${candidate.text}” ${percent(candidate.probability)}`)

@@ -11,10 +11,20 @@ export function bytes(count) {
   return `${value.toFixed(1)} GiB`;
 }
 
-/** @param {number} share */
+/** @param {number} share negative: not known */
 export function percent(share) {
+  if (share < 0) return "not known";
   if (share >= 0.0995) return `${(100 * share).toFixed(0)}%`;
   return share >= 0.00095 ? `${(100 * share).toFixed(1)}%` : "<0.1%";
+}
+
+/**
+ * The entropy of a token. An imported run may know no more than the least that it can be.
+ * @param {import("./types.d.ts").Token} token
+ */
+export function natsOf({ entropy, whole }) {
+  if (entropy < 0) return "not known";
+  return `${entropy === whole?.low ? "at least " : ""}${entropy.toFixed(2)} nats`;
 }
 
 export const FONT_SIZE = 13; // px, as `.label` in tree.css

@@ -16,13 +16,13 @@ export type Side = "both" | "a" | "b";
 /**
  * piece: its part of the path's text. candidates: of each the place of its text in `texts`, and its
  * probability in hundred-thousandths. taken: index of a candidate, or the same two of the token.
- * low, high: bounds of the whole entropy (nats), where a server named only some tokens.
+ * low, high: bounds of the whole entropy (nats), where only some tokens are known.
  */
 export type TokenTuple = [
   piece: string,
-  entropy: number, // nats
+  entropy: number | null, // nats; null if it was not measured
   candidates: number[],
-  taken: number | [text: number, probability: number],
+  taken: number | [text: number, probability: number | null],
   low?: number,
   high?: number,
 ];
@@ -222,8 +222,8 @@ export interface Candidate {
 export interface Token {
   piece: string;
   text: string;
-  probability: number;
-  entropy: number;
+  probability: number; // -1 if it is not known
+  entropy: number; // -1 if it was not measured
   candidates: Candidate[];
   taken: number;
   whole: Bounds | null; // of the entropy of all tokens; null if `entropy` says all that is known

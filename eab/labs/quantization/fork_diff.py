@@ -73,7 +73,7 @@ def _entropies(run: RunState) -> Mapping[Prefix, float]:
     for path in run.paths:
         before: Prefix = ()
         for token in run.tokens(path.id):
-            entropies.setdefault(before, token.entropy)
+            entropies.setdefault(before, token.entropy or 0.0)
             before = (*before, token.id)
     return entropies
 

@@ -293,7 +293,7 @@ def _entropies(run: RunState, until: int | None) -> dict[tuple[int, int], float]
         (
             token.step,
             path.parent if token is path.tokens[0] and path.parent >= 0 else path.id,
-        ): token.entropy
+        ): token.entropy or 0.0
         for path in run.paths
         for token in path.tokens
         if until is None or token.step <= until

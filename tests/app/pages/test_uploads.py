@@ -8,6 +8,9 @@ import pytest
 from page_walk import Tab, opened
 from strange_runs import LINES
 
+import eab
+from eab import record
+
 
 @pytest.fixture
 def page() -> Tab:
@@ -53,3 +56,20 @@ def test_a_truncated_file_is_shown_up_to_its_last_step_and_reported_as_truncated
     page.put(set_temperature=0.5)
     assert page.status.startswith("Changed since this run: temperature ")
     assert "Press Run to apply. It breaks off after " in page.status
+
+
+def test_an_imported_run_is_shown_without_what_needs_its_model(page: Tab) -> None:
+    sample = {"text": " Paris.", "tokens": [" Paris", "."], "logprobs": [-0.5, None]}
+    samples = [sample, {"text": " Lyon", "label": "**no**"}, {"text": " Nice", "reward": 1}]
+    run = eab.from_samples(samples, "The capital of France is")
+    page.put(upload=("samples.eab", record.dumps(run.events), ""))
+    assert not page.error
+    offers = page.board["offers"]
+    assert not any(offers[name] for name in ("grow", "go_on", "what_if", "run_at"))
+    assert page.board["sentences"]["tree"].startswith("3 imported samples: 1 fork")
+    assert len(page.board["steps"]) == len(run.steps)
+    for name in ("Texts", "Answers", "Probability", "Tokens", "Performance", "Export"):
+        page.remember(results=name).run()
+        assert not page.error, name
+        if name == "Texts":  # a label is a stranger's text
+            assert set(page.table[0].value["reward"]) == {"", r"1\.0", r"\*\*no\*\*"}
