@@ -132,6 +132,10 @@ class Worker:
         """See `RunRegistry.find`."""
         return self._registry.find(run_id, kind)
 
+    def keep_changed(self, run: LiveTask[Any]) -> None:
+        """Keep an ended run as it is now; it may have been packed as it was before."""
+        self._registry.add(run)
+
     def position(self, run: LiveTask[Any]) -> QueuePosition | None:
         """The position of a run in the queue; None if it is not waiting."""
         with self._wake:

@@ -68,7 +68,11 @@ def reader(part: Part) -> Callable[[str], str | None]:
 
 
 class Searcher:
-    """A regular expression, and the time that is left for it, MOST_SECONDS for all texts.
+    """A regular expression, and the time that is left for it: MOST_SECONDS for all texts.
+
+    Args:
+        groups: How many it must have; None: any number.
+        end: When the time is over, by `time.monotonic`, if several share it.
 
     Attributes:
         looks_around: Whether what follows a match, or its absence, may undo the match.
@@ -77,8 +81,9 @@ class Searcher:
         ConfigError: The pattern is wrong, has not this many groups, or is too long.
     """
 
-    def __init__(self, pattern: str, groups: int | None = None) -> None:
-        self._pattern, self._end = _compiled(pattern, groups), time.monotonic() + MOST_SECONDS
+    def __init__(self, pattern: str, groups: int | None = None, end: float | None = None) -> None:
+        self._pattern = _compiled(pattern, groups)
+        self._end = time.monotonic() + MOST_SECONDS if end is None else end
         self.looks_around = _LOOKS_AROUND.search(pattern) is not None
 
     @classmethod

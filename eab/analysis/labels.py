@@ -14,6 +14,8 @@ the estimate, and as they are independent, it has a standard error. A single tre
 
 import bisect
 import math
+import re
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ import msgspec
 import numpy as np
 
 from eab import token_text
+from eab.analysis import answer_parts
 from eab.analysis.answer_parts import Searcher
 from eab.errors import ConfigError
 from eab.events import LabelRule
@@ -94,7 +97,8 @@ def labelled(run: RunState, rules: Sequence[LabelRule]) -> Labels:
         ConfigError: A pattern is wrong or takes too long.
     """
     marks = [rule for rule in rules if rule.kind == "mark"]
-    others = [(rule.label, _holds(rule)) for rule in rules if rule.kind != "mark"]
+    end = time.monotonic() + answer_parts.MOST_SECONDS  # for all patterns: a file may have many
+    others = [(rule.label, _holds_as_recorded(rule, end)) for rule in rules if rule.kind != "mark"]
     return _labels([run], dict.fromkeys(rule.label for rule in rules), _by_rules(others), marks)
 
 
@@ -160,26 +164,30 @@ class _Holds:
     stays: bool = False
 
 
+def _holds_as_recorded(rule: LabelRule, end: float) -> _Holds:
+    if rule.kind == "json":
+        return _Holds(is_json)
+    if rule.kind == "pattern":
+        return _is_found(Searcher(rule.text, end=end))
+    wanted = _lower(rule.text)
+    return _Holds(lambda text: wanted in _lower(text), stays=True)
+
+
 def _holds(rule: Rule) -> _Holds:
-    if isinstance(rule, LabelRule):
-        if rule.kind == "json":
-            return _Holds(is_json)
-        if rule.kind == "contains":
-            wanted = _lower(rule.text)
-            return _Holds(lambda text: wanted in _lower(text), stays=True)
-        rule = Searcher(rule.text)
-    elif isinstance(rule, str) and rule:
+    if isinstance(rule, str) and rule:
         return _Holds(lambda text: rule in text, stays=True)
-    elif hasattr(rule, "pattern") and hasattr(rule, "flags"):
-        rule = Searcher.of(rule)
-    elif callable(rule):
+    if isinstance(rule, re.Pattern):
+        return _is_found(Searcher.of(rule))
+    if callable(rule):
         return _Holds(lambda text: _checked_bool(rule(text)))
-    else:
-        raise ConfigError(
-            f"the property is {quoted(rule)}; give a text that the model might write, a pattern, "
-            "or a function of a text"
-        )
-    return _Holds(lambda text: rule.search(text) is not None, stays=not rule.looks_around)
+    raise ConfigError(
+        f"the property is {quoted(rule)}; give a text that the model might write, a pattern, "
+        "or a function of a text"
+    )
+
+
+def _is_found(pattern: Searcher) -> _Holds:
+    return _Holds(lambda text: pattern.search(text) is not None, stays=not pattern.looks_around)
 
 
 def _lower(text: str) -> str:

@@ -25,13 +25,14 @@ from eab.analysis.merged_runs import Merged, graft, merge
 from eab.analysis.uncertainty import attribute_to_forks
 from eab.board.still import MAX_BYTES_OF_CHARACTER, pieces
 from eab.config import AUTO
+from eab.errors import ConfigError
 from eab.events import Probed
 from eab.figures.captions import entropy_sentence, limit_sentence, sentences_at, tree_sentence
 from eab.figures.memory_captions import memory_sentence
 from eab.figures.run_comparison import diff_entropy_sentence, diff_tree_sentence
 from eab.figures.run_names import file_stem, origin_words
 from eab.figures.uncertainty import effect_words, forks_sentence
-from eab.formatting import ending, excerpt
+from eab.formatting import as_sentence, ending, excerpt
 from eab.run import Path, RunState, Step, Token
 
 SHARES: Final = 100_000  # the board shows probabilities to a tenth of a percent
@@ -159,7 +160,6 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
         "max_steps": started.config.max_new_tokens,
         "ended": run.ended.reason if run.ended else "",
         "limit": limit_sentence(run),
-        "labels": _labels_record(run) if run.labels else None,
         "deciding": deciding_forks(run),
         "r": started.config.r,
         "paths": [
@@ -175,11 +175,21 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
             "entropy": entropy_sentence(run),
             "memory": memory_sentence(run),
         },
+        **_labels(run),
     }
 
 
+def _labels(run: RunState) -> dict[str, Any]:
+    """The labels of the run; a note if the patterns of its file cannot be searched for."""
+    try:
+        return {"labels": _labels_record(run) if run.labels else None}
+    except ConfigError as error:
+        words = as_sentence(f"The labels of this run are not shown: {error}")
+        return {"labels": None, "notes": {"tree": words}}
+
+
 def _labels_record(run: RunState) -> dict[str, Any]:
-    """The labels: their rules, how likely each is, and the tokens that decide them."""
+    """Their rules, how likely each is, and the tokens that decide them."""
     found = labelled(run, run.labels)
     places = {label.name: place for place, label in enumerate(found)}
     return {

@@ -14,7 +14,16 @@ from msgspec import structs
 from eab.analysis.kv_allocation import separate_bytes
 from eab.board.messages import SHARES, Feed, board_message
 from eab.config import BranchingConfig
-from eab.events import EntropyBounds, Event, KvMeasured, Predicted, RunStarted, StepTimed
+from eab.events import (
+    EntropyBounds,
+    Event,
+    KvMeasured,
+    Labelled,
+    LabelRule,
+    Predicted,
+    RunStarted,
+    StepTimed,
+)
 from eab.figures.captions import entropy_sentence, sentences_at, tree_sentence
 from eab.figures.memory_captions import memory_sentence
 from eab.lessons import bundled_runs
@@ -273,3 +282,15 @@ def test_a_run_from_a_forced_token_shows_the_word_of_that_token_in_full(
     tokens = message["paths"][0]["tokens"] if message["paths"] else []
     assert (tokens[0][0] if tokens else None) == first
     assert len(tokens) == len(after)
+
+
+@pytest.mark.parametrize("pattern", ["(", "(a|a|aa)+$(?<=b)"])
+def test_a_file_whose_labels_cannot_be_searched_for_is_shown_without_them(pattern, monkeypatch):
+    monkeypatch.setattr("eab.analysis.answer_parts.MOST_SECONDS", 0.2)
+    run = fold([*STORY, Labelled(1, (LabelRule("a", "pattern", pattern),))])
+    for leaf in run.leaves():
+        leaf.tokens[-2].text = "a" * 60
+    message = board_message(run)
+    assert message["labels"] is None
+    assert message["notes"]["tree"].startswith("The labels of this run are not shown: ")
+    assert message["paths"]

@@ -17,7 +17,7 @@ from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.engine.generation import Generation
 from eab.engine.job import run_job
-from eab.events import Probed
+from eab.events import Labelled, LabelRule, Probed
 from eab.labs.jobs import comparison_job
 from eab.labs.variants.results import cache_variants
 from eab.models.huggingface import HuggingFaceModel
@@ -85,6 +85,24 @@ def test_a_run_that_nobody_holds_is_packed_and_unpacked_unchanged(worker: Worker
     assert found.events == events
     assert (found.texts(), found.seconds, found.owner) == (texts, seconds, "a")
     assert (found.active, found.ending) == (False, ("finished", ""))
+
+
+def test_labels_of_a_run_that_was_packed_before_are_kept(worker: Worker) -> None:
+    run = ended(worker.start(run_job("Once upon a time", CONFIG, "embedded"), "a"))
+    key, whole = run.id, ref(run)
+    wait_until(lambda: not next(each for each in worker.remembered if each.id == key).events)
+    event = Labelled(1, (LabelRule("a", "contains", "a"),))
+    run.state.apply(event)
+    run.events.append(event)
+    worker.keep_changed(run)
+    del run
+    for _ in range(LAST_USED + 1):
+        ended(worker.start(run_job("The fox", CONFIG, "embedded"), "b"))
+    wait_until(lambda: whole() is None)
+    found = worker.find(key, RunFold)
+    assert found is not None
+    assert found.state.run is not None
+    assert found.state.run.labels == event.rules
 
 
 def test_the_oldest_runs_are_packed_even_if_the_worker_never_rests(
