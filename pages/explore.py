@@ -98,7 +98,7 @@ def label(key: str, rules: list[dict[str, Any]]) -> None:
     """Label texts of the displayed run."""
     with status.errors_as_message():
         tab.label(key, rules)
-    st.session_state[NOTIFIED] = bool(status.message())
+    st.session_state[NOTIFIED] = True  # draw the whole page, which shows a class the labels
 
 
 def turn_graft() -> None:

@@ -21,6 +21,7 @@ from app.state.status import notify
 from app.state.tab import OpenRun
 from app.state.what_if import WhatIfSettings
 from eab.errors import EabError
+from eab.events import LabelRule
 
 CODE, KEY = "class", "lecture"  # URL parameters in the links of students and of the lecturer
 LEARN: Final = "learn"
@@ -47,6 +48,7 @@ class View:
     page: str  # as in its URL
     key: str  # of the run on Explore
     asked: WhatIfSettings | None  # the what-if on Explore
+    labels: tuple[LabelRule, ...]  # of the run on Explore
     lesson: tuple[str, int] | None  # id and stage, on Learn
     data: LessonData | None
     lesson_asked: WhatIfSettings | None  # the what-if on the board of the lesson
@@ -197,7 +199,9 @@ def follow_lecturer(member: Membership, view: View | None, page: str) -> str | N
     here = _view(page)
     goal = replace(view, look=None)
     if member.view != goal:
-        member.view, member.tries = goal, 0
+        before, member.view, member.tries = member.view, goal, 0
+        if before is not None and before.place == goal.place and before.labels != goal.labels:
+            return goal.page  # this tab has the same run, which must be drawn again
     elif member.tries >= _TRIES:  # the tab has arrived before
         if here.place != goal.place:
             stop_following(member)
@@ -232,7 +236,8 @@ def _view(page: str) -> View:
         chosen = learning.lesson()
         lesson, data = (chosen.id, learning.stage()), learning.shown_data()
         asked = cast(WhatIfSettings | None, st.session_state.get(learning.BOARD))
-    return View(page, run.key, what_if.asked_of(run.key), lesson, data, asked, run)
+    labels = run.run.labels if run.run is not None else ()
+    return View(page, run.key, what_if.asked_of(run.key), labels, lesson, data, asked, run)
 
 
 def _own_look(view: View) -> Look | None:

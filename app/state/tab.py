@@ -259,7 +259,7 @@ def open_recorded(key: str, details: Details) -> None:
 
 def open_guest(run: OpenRun) -> None:
     """Show a run of another tab as it is there; this tab cannot change it."""
-    if current().key != run.key:
+    if current().state is not run.state:
         _SLOT.stop()
         details = replace(run.details, autoplay=False, cursor=None)
         _show(replace(run, guest=True), details)

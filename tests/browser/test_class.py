@@ -102,6 +102,22 @@ def test_students_can_follow_stop_follow_again_and_join_late(
         expect(student.get_by_text("2 of ", exact=False).first).to_be_visible()
 
 
+def test_students_see_how_likely_a_word_is_but_cannot_change_it(
+    lecturer: Page, student: Student
+) -> None:
+    ada = student()
+    expect(lecturer.get_by_text("1 student following")).to_be_visible()
+    board(lecturer).press("End")
+    board(lecturer).press("l")
+    for word, shown in (("a", 1), ("e", 2)):
+        lecturer.get_by_role("textbox", name="Word, or pattern").fill(word)
+        lecturer.keyboard.press("Enter")
+        expect(ada.locator(".eab .label-chip")).to_have_count(shown)
+    expect(ada.get_by_role("button", name="How likely?")).to_be_hidden()
+    lecturer.get_by_role("button", name="Remove the label a").click()
+    expect(ada.locator(".eab .label-chip")).to_have_count(1)
+
+
 def test_a_lesson_shows_the_numbers_of_the_class_until_a_student_chooses_others(
     lecturer: Page, student: Student
 ) -> None:

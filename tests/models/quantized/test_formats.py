@@ -242,15 +242,6 @@ def test_unknown_names_are_refused_with_the_choices(monkeypatch, arguments, reas
         load_model("embedded", **arguments)
 
 
-def test_a_quantized_checkpoint_whose_library_is_missing_is_explained(tmp_path, words):
-    model = tiny("LlamaConfig")
-    model.config.quantization_config = {"quant_method": "gptq", "bits": 4, "group_size": 32}
-    model.save_pretrained(tmp_path)
-    words.save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=r"cannot be loaded: .*(optimum|gptqmodel)"):
-        load_model(str(tmp_path), "cpu")
-
-
 def test_the_card_names_the_layout():
     model = load_model("embedded", "cpu", "float32", layout="prepacked")
     assert (model.card.weights, model.card.layout) == (AS_LOADED, "prepacked")
