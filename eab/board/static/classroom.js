@@ -79,17 +79,17 @@ export class Presentation {
   fill() {
     this.root.popover = "manual";
     this.raise();
-    this.tell();
     const fullScreen = document.documentElement.requestFullscreen?.();
     fullScreen?.then(() => this.raise()).catch(() => {}); // else some browsers draw the page above it
   }
 
-  /** Put the board above all else on the page. */
+  /** Put the board above all else on the page, except the bar of a class. */
   raise() {
     const { root } = this;
     if (!root.popover) return; // left before the screen was full
     root.hidePopover?.();
     root.showPopover?.();
+    this.tell();
     root.focus({ preventScroll: true }); // so the board gets the remote's keys
   }
 
