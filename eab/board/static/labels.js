@@ -119,7 +119,8 @@ export class LabelBar {
     const back = () => send("undoLabels");
     this.undo = wordButton("Undo", "take the last change of labels back (u)", back);
     this.foot = element("p", { class: "label-foot" }, this.rest, this.undo);
-    this.root = element("div", { class: "labels" }, this.form, this.list, this.foot);
+    const parts = [this.form, this.list, this.foot];
+    this.root = element("div", { class: "labels", hidden: "" }, ...parts);
   }
 
   focus() {
