@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 SERVER = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from app.server import unfinished
 from eab.engine.job import run_job
@@ -33,6 +33,7 @@ unfinished.EVERY = 0.05
 worker = Worker(ModelCache())
 store = NamedStore(Path(sys.argv[1]), RUNS)
 unfinished.Keeper(lambda: worker.remembered, [unfinished.Unfinished(store, RUN)])
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background job
 long = BranchingConfig(max_new_tokens=400, max_paths=32, cache="recompute")
 run = worker.start(run_job("Once upon a time", long, "embedded"))
 try:
