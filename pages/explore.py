@@ -178,7 +178,7 @@ def mount_board(displayed: OpenRun, active: bool) -> OpenRun:
             what_if=partial(what_if.ask, displayed) if asks else None,
             run_at=run_at if asks else None,
             growth_steps=what_if.growth_steps(displayed) if asks else (),
-            label=label if asks and drawn is displayed and not displayed.guest else None,
+            label=label if not grafted and drawn is displayed and tab.can_label() else None,
             link=tab.link_to(displayed),
             graft=turn_graft if source is not None else None,
             grafted=grafted,

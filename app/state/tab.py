@@ -180,13 +180,19 @@ def go_on(key: str) -> None:
     _start(job, details.source, details.grown_from)
 
 
+def can_label() -> bool:
+    """Whether texts of the displayed run can be labelled: it has ended and is this tab's own."""
+    shown = displayed()
+    return shown.run is not None and shown.ended is not None and not shown.guest
+
+
 def label(key: str, rules: object) -> None:
     """Label texts of the displayed run, which has ended; these rules replace earlier ones.
 
     Raises PromptError if another run is displayed, ConfigError if a rule is wrong.
     """
     shown = displayed()
-    if shown.run is None or shown.ended is None or key != shown.key or shown.guest:
+    if shown.run is None or key != shown.key or not can_label():
         raise PromptError("another run is on the screen now; label its texts again")
     try:
         given = msgspec.convert(rules, list[dict[str, Any]])

@@ -231,13 +231,22 @@ def _ranked(
 
 
 def _within_bounds(answers: Sequence[Answer], unexplored: float) -> tuple[Answer, ...]:
-    """The answers with weights in their bounds that leave no more than all unseen probability."""
-    unseen = [min(max(0.0, answer.weight - answer.low), unexplored) for answer in answers]
+    lows, weights = [one.low for one in answers], [one.weight for one in answers]
+    moved = within_bounds(lows, weights, unexplored)
+    return tuple(replace(one, weight=weight) for one, weight in zip(answers, moved, strict=True))
+
+
+def within_bounds(
+    lows: Sequence[float], weights: Sequence[float], unexplored: float
+) -> list[float]:
+    """Weights moved into their bounds, of which `lows` are the lower ones, so that together they
+    leave no more than all unseen probability.
+    """
+    unseen = [
+        min(max(0.0, weight - low), unexplored) for low, weight in zip(lows, weights, strict=True)
+    ]
     scale = unexplored / max(unexplored, math.fsum(unseen)) if unexplored else 0.0
-    return tuple(
-        replace(answer, weight=answer.low + part * scale)
-        for answer, part in zip(answers, unseen, strict=True)
-    )
+    return [low + part * scale for low, part in zip(lows, unseen, strict=True)]
 
 
 def _answer(members: Sequence[LeafAnswer], unexplored: float) -> Answer:

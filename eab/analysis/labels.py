@@ -27,13 +27,14 @@ import numpy as np
 from eab import token_text
 from eab.analysis import answer_parts
 from eab.analysis.answer_parts import Searcher
+from eab.analysis.answers import within_bounds
 from eab.errors import ConfigError
 from eab.events import LabelRule
 from eab.formatting import quoted
 from eab.run import Path, RunState, Token, log_prob_of
 
 # A text that labelled texts contain, a pattern found in them, or a function of a complete text
-Rule: TypeAlias = Any
+Rule: TypeAlias = str | re.Pattern[str] | Callable[[str], bool]
 
 TokenIds: TypeAlias = tuple[int, ...]
 # Where a label is decided: how many tokens of a leaf's text it takes, and the label, None for none
@@ -192,7 +193,7 @@ def _is_found(pattern: Searcher) -> _Holds:
 
 def _lower(text: str) -> str:
     """Each character by itself: the lower case of a text must not depend on what follows it."""
-    return "".join(map(str.lower, text))
+    return text.lower() if text.isascii() else "".join(map(str.lower, text))
 
 
 def _checked_bool(value: object) -> bool:
@@ -255,22 +256,23 @@ def _labels(
     by_run = [_weights(run, label_of, _marked(run, marks), cells) for run in runs]
     lows = cells.probabilities()
     unexplored = max(0.0, 1.0 - math.fsum(lows.values()))
-    found = dict.fromkeys([*names, *(label for label in lows if label)])
-    weights = {label: [each[label] for each in by_run] for label in (*found, None)}
-    means = {label: math.fsum(each) / len(runs) for label, each in weights.items()}
-    estimates = _within(lows, means, unexplored)
+    found = [*dict.fromkeys([*names, *(label for label in lows if label)]), None]
+    weights = [[each[label] for each in by_run] for label in found]
+    means = [math.fsum(each) / len(runs) for each in weights]
+    estimates = within_bounds([lows[label] for label in found], means, unexplored)
     return Labels(
         tuple(
             Label(
                 label,
-                estimates[label],
-                low := lows.get(label, 0.0),
-                min(1.0, low + unexplored),
-                _standard_error(weights[label]),
+                estimate,
+                lows[label],
+                min(1.0, lows[label] + unexplored),
+                _standard_error(of_label),
             )
-            for label in found
+            for label, estimate, of_label in zip(found, estimates, weights, strict=True)
+            if label is not None
         ),
-        lows.get(None, 0.0),
+        lows[None],
         unexplored,
         tuple(_place(runs[0], *place) for place in cells.places) if len(runs) == 1 else (),
     )
@@ -332,7 +334,7 @@ class _Cells:
             self.places.append((leaf, count, label))
         self._cells[ids] = label, log_prob_of(tokens[:count])
 
-    def probabilities(self) -> dict[str | None, float]:
+    def probabilities(self) -> Mapping[str | None, float]:
         """The probability of each label: of its cells without the cells inside them."""
         parts: defaultdict[str | None, list[float]] = defaultdict(list)
         outer: list[TokenIds] = []
@@ -349,20 +351,8 @@ class _Cells:
                 parts[label].append(math.exp(log_prob))
                 parts[around].append(-math.exp(log_prob) if outer else 0.0)
             outer.append(ids)
-        return {label: min(1.0, max(0.0, math.fsum(part))) for label, part in parts.items()}
-
-
-def _within(
-    lows: Mapping[str | None, float], weights: Mapping[str | None, float], unexplored: float
-) -> dict[str | None, float]:
-    """Weights moved into the bounds; together they leave no more than what is unexplored."""
-    unseen = {
-        label: min(max(0.0, weights.get(label, 0.0) - lows.get(label, 0.0)), unexplored)
-        for label in {*lows, *weights}
-    }
-    total = math.fsum(unseen.values())
-    scale = unexplored / max(unexplored, total) if unexplored else 0.0
-    return {label: lows.get(label, 0.0) + part * scale for label, part in unseen.items()}
+        found = {label: min(1.0, max(0.0, math.fsum(part))) for label, part in parts.items()}
+        return defaultdict(float, found)
 
 
 def _place(run: RunState, leaf: int, count: int, label: str) -> tuple[int, int, str]:

@@ -20,7 +20,7 @@ from eab.api.settings import OtherSettings, Settings
 from eab.branching.presets import completed, overridden
 from eab.caches.prefix_cache import PrefixCache
 from eab.caches.prefixed_tree import prefix_cache
-from eab.config import PREFIX_CACHE_MIB
+from eab.config import MAX_SEED, PREFIX_CACHE_MIB
 from eab.engine.loop import event_stream, serve
 from eab.engine.request import Request
 from eab.engine.scoring import Text, Vocabulary
@@ -253,13 +253,14 @@ class EntropyAdaptiveBranching:
 
         Args:
             rules: As of `Run.labelled`.
-            seeds: How many runs of each prompt, which differ in their seeds.
+            seeds: How many runs of each prompt, with the seeds from the setting `seed` on.
 
         Raises:
             ConfigError: A setting or a rule is wrong, or the policy draws nothing.
         """
         Whole(2, MAX_SEEDS).check("seeds", seeds)
         asked = self._asked(settings)
+        first = min(asked.config.seed, MAX_SEED - seeds)
         if asked.config.policy == "greedy":
             raise ConfigError(
                 "all runs of the policy greedy are the same, whatever the seed; use fair, "
@@ -269,7 +270,7 @@ class EntropyAdaptiveBranching:
             [
                 replace(request, config=replace(request.config, seed=seed))
                 for request in requests_of(prompts, asked)
-                for seed in range(seeds)
+                for seed in range(first, first + seeds)
             ]
         )
         return [labelled_by(runs[at : at + seeds], rules) for at in range(0, len(runs), seeds)]

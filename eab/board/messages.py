@@ -195,8 +195,8 @@ def _labels_record(run: RunState) -> dict[str, Any]:
     return {
         "rules": [rule._asdict() for rule in run.labels],
         "shares": [
-            {"name": each.name, "estimate": each.estimate, "low": each.low, "high": each.high}
-            for each in found
+            {name: getattr(label, name) for name in ("name", "estimate", "low", "high")}
+            for label in found
         ],
         "unexplored": found.unexplored,
         "cover": [[path, token, places[label]] for path, token, label in found.cover],

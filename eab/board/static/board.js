@@ -8,7 +8,7 @@
 
 /** @import { LabelRule, Message, Send, TokenAddress, View, WhatIfRequest } from "./types.d.ts" */
 import { Guidance, Presentation } from "./classroom.js";
-import { Commands, onKey } from "./commands.js";
+import { Commands } from "./commands.js";
 import { Announcer, CopyLink, LimitNote, SilenceNotice, Toolbar, Transport } from "./controls.js";
 import { Drawer, helpPage } from "./drawer.js";
 import { element } from "./elements.js";
@@ -16,6 +16,7 @@ import { EntropyChart } from "./entropy_chart.js";
 import { Finder } from "./finder.js";
 import { arrange } from "./fitting.js";
 import { Inspector } from "./inspector.js";
+import { onKey } from "./keys.js";
 import { LabelBar } from "./labels.js";
 import { MemoryChart } from "./memory_chart.js";
 import { Outline } from "./outline.js";
