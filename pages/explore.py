@@ -101,6 +101,13 @@ def label(key: str, rules: list[dict[str, Any]]) -> None:
     st.session_state[NOTIFIED] = True  # draw the whole page, which shows a class the labels
 
 
+def extend(key: str, until: float, text: str) -> None:
+    """Explore the displayed run, or ask about a text."""
+    with status.errors_as_message():
+        tab.extend(key, until, text)
+    st.session_state[NOTIFIED] = bool(status.message())
+
+
 def turn_graft() -> None:
     """Switch between a grown run in the tree of its source and the grown run alone."""
     st.session_state[GRAFTED] = not st.session_state[GRAFTED]
@@ -179,6 +186,7 @@ def mount_board(displayed: OpenRun, active: bool) -> OpenRun:
             run_at=run_at if asks else None,
             growth_steps=what_if.growth_steps(displayed) if asks else (),
             label=label if not grafted and drawn is displayed and tab.can_label() else None,
+            extend=extend if not grafted and drawn is displayed and tab.can_extend() else None,
             link=tab.link_to(displayed),
             graft=turn_graft if source is not None else None,
             grafted=grafted,

@@ -39,7 +39,7 @@ class LiveTask(Generic[State]):
         self.job, self.owner, self.scope = job, owner, scope
         self.state = job.state  # the events, folded
         self.lock = threading.Lock()  # hold it to read `state` or `events`
-        self.events: list[Any] = []
+        self.events: list[Any] = [*job.begun]
         self.status: LiveStatus = "loading"
         self.message = ""  # why it failed
         # of its prompt, the tokens that were read, and all, while a run reads it
@@ -154,6 +154,8 @@ class LiveTask(Generic[State]):
             self._stop.set()
         if isinstance(event, RunEnded) and event.reason == "stopped" and not self._stop.is_set():
             event = structs.replace(event, reason="unwatched")
+        if isinstance(event, RunEnded) and event.stopped and self.job.begun:
+            event = structs.replace(event, reason="finished")  # the run was, and stays so
         self.events.append(event)
         self.state.apply(event)
         if isinstance(event, TokensAppended):

@@ -38,7 +38,7 @@ def suggestions(events: Sequence[Event]) -> list[Suggestion]:
             *_halved("max_paths", config.max_paths, "paths"),
             *_halved("max_new_tokens", config.max_new_tokens, "new tokens"),
         ]
-    if not any(path.status == "forked" for path in run.paths):
+    if not run.forks():
         return _lower_threshold(run, run.started.threshold_nats)
     first = min((path.limited_steps[0] for path in run.paths if path.limited_steps), default=None)
     if first is None or first >= EARLY * len(run.steps):

@@ -19,12 +19,13 @@ from eab import record
 from eab.analysis.labels import labelled
 from eab.analysis.merged_runs import is_new
 from eab.config import BranchingConfig
-from eab.engine.job import Job, continued_run_job, run_job
+from eab.engine.job import Job, continued_run_job, extended_run_job, run_job
 from eab.engine.request import Request
 from eab.errors import ConfigError, EabError, LinkError, PromptError, StoreError
 from eab.events import Event, Labelled, LabelRule, Message, RunEnded, RunStarted
 from eab.formatting import counted
 from eab.lessons import bundled_runs
+from eab.remote import connection
 from eab.run import RunFold, RunState, fold_prefix
 from eab.run.threshold import longer
 
@@ -211,6 +212,33 @@ def label(key: str, rules: object) -> None:
     else:
         events = [*shown.details.events, event]
         st.session_state[_DETAILS][key] = replace(shown.details, events=events)
+
+
+def can_extend() -> bool:
+    """Whether the model of the displayed run can read texts that the run does not have."""
+    shown = displayed()
+    if not can_label() or shown.run is None or shown.run.started.imported:
+        return False
+    return (
+        not connection.is_on_server(shown.model)
+        and shown.ended is not None
+        and all(path.status != "live" for path in shown.run.paths)
+    )
+
+
+def extend(key: str, until: float, text: str) -> None:
+    """Explore the displayed run until this probability is left, or let the model read a text.
+
+    Raises PromptError if another run is displayed.
+    """
+    shown = displayed()
+    if shown.run is None or key != shown.key or not can_extend():
+        raise PromptError("another run is on the screen now; ask again")
+    started, details = shown.run.started, shown.details
+    if text and not started.is_chat and text[0].isalnum():
+        text = f" {text}"  # it follows the prompt
+    job = extended_run_job(details.events, shown.model, until, text)
+    _start(job, details.source, details.grown_from)
 
 
 def stop() -> None:

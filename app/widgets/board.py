@@ -44,6 +44,8 @@ class Offers:
     growth_steps: Sequence[AllocationStep] = ()
     # called with the run's key and the rules that label its texts from now on
     label: Callable[[str, list[dict[str, Any]]], None] | None = None
+    # called with the run's key, and a text to read or the share to which it is explored
+    extend: Callable[[str, float, str], None] | None = None
     link: Link | None = None  # a link to the run, without the cursor
     # switches between a grown run in the tree of its source and the grown run alone
     graft: Callable[[], None] | None = None
@@ -61,6 +63,7 @@ class Offers:
             "run_at": self.run_at is not None,
             "tour": self.tour,
             "label": self.label is not None,
+            "extend": self.extend is not None,
             "graft": self.grafted if self.graft is not None else None,
             "growth_steps": list(self.growth_steps),
             "link": None
@@ -112,6 +115,11 @@ def mount(message: dict[str, Any], offers: Offers = NOTHING, key: str = _KEY) ->
             asked = st.session_state[key]["label"]
             offers.label(asked["run"], asked["rules"])
 
+    def extend() -> None:
+        if offers.extend is not None:
+            asked = st.session_state[key]["extend"]
+            offers.extend(asked["run"], asked["until"], asked["text"])
+
     def graft() -> None:
         if offers.graft is not None:
             offers.graft()
@@ -126,6 +134,7 @@ def mount(message: dict[str, Any], offers: Offers = NOTHING, key: str = _KEY) ->
         on_what_if_change=what_if,
         on_run_at_change=run_at,
         on_label_change=label,
+        on_extend_change=extend,
         on_graft_change=graft,
     )
 

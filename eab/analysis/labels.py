@@ -17,9 +17,9 @@ import math
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -88,7 +88,53 @@ class Labels:
         return len(self.labels)
 
 
-LabelOf: TypeAlias = Callable[[RunState, Path, Sequence[Token]], Decided | None]
+# Called with a run, the tokens of a text, and the text, None while it is not complete
+LabelOf: TypeAlias = Callable[[RunState, Sequence[Token], str | None], Decided | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Labelling:
+    """How the texts of a run get their labels."""
+
+    names: tuple[str, ...]
+    label_of: LabelOf
+    marks: tuple[LabelRule, ...] = ()
+
+    def decisions(self, run: RunState) -> Iterator["DecidedLeaf"]:
+        """The texts of the tree, with those of pruned paths, and explored ones."""
+        marked = _marked(run, self.marks)
+        for leaf, tokens, text in _texts(run):
+            marks = _marks_of(tokens, marked)
+            decided = self.label_of(run, tokens, text)
+            if decided is not None and marks and marks[0][0] <= decided[0]:
+                decided = None  # a mark before it overrides it
+            yield DecidedLeaf(leaf, tokens, text is not None, marks, decided)
+
+
+def _texts(run: RunState) -> Iterator[tuple[Path | None, Sequence[Token], str | None]]:
+    """Of each text its leaf, None if it was explored, its tokens, and it as a whole, if it is
+    complete.
+    """
+    for leaf in (path for path in run.paths if not path.children):
+        text = None if leaf.finish_reason is None else run.text(leaf.id)
+        yield leaf, list(run.tokens(leaf.id)), text
+    for each in run.explored:
+        yield None, each.tokens, None if each.finish_reason == "unfinished" else each.text
+
+
+class DecidedLeaf(NamedTuple):
+    """The leaf of a text, and what decides its label."""
+
+    leaf: Path | None  # None if the text was explored
+    tokens: Sequence[Token]
+    is_complete: bool
+    marks: list[tuple[int, str]]  # the marks of its text, the nearest one last
+    decided: Decided | None  # where a rule decides it, unless a mark does so before
+
+    @property
+    def last(self) -> Decided | None:
+        """What its text is labelled by."""
+        return self.marks[-1] if self.marks else self.decided
 
 
 def labelled(run: RunState, rules: Sequence[LabelRule]) -> Labels:
@@ -97,10 +143,20 @@ def labelled(run: RunState, rules: Sequence[LabelRule]) -> Labels:
     Raises:
         ConfigError: A pattern is wrong or takes too long.
     """
-    marks = [rule for rule in rules if rule.kind == "mark"]
+    return labels_of([run], recorded(rules))
+
+
+def recorded(rules: Sequence[LabelRule]) -> "Labelling":
+    """How marks and rules such as those in a run's file label texts, for the next seconds.
+
+    Raises:
+        ConfigError: A pattern is wrong; or, later, takes too long.
+    """
+    marks = tuple(rule for rule in rules if rule.kind == "mark")
     end = time.monotonic() + answer_parts.MOST_SECONDS  # for all patterns: a file may have many
     others = [(rule.label, _holds_as_recorded(rule, end)) for rule in rules if rule.kind != "mark"]
-    return _labels([run], dict.fromkeys(rule.label for rule in rules), _by_rules(others), marks)
+    names = tuple(dict.fromkeys(rule.label for rule in rules))
+    return Labelling(names, _by_rules(others), marks)
 
 
 def labelled_by(
@@ -117,15 +173,20 @@ def labelled_by(
     Raises:
         ConfigError: A rule is none of these, or a function returns something else.
     """
+    return labels_of(runs, by_program(rules))
+
+
+def by_program(rules: Mapping[str, Rule] | Callable[[str], Any]) -> "Labelling":
+    """How the rules of a program label texts; see `labelled_by`."""
     if callable(rules):
-        return _labels(runs, (), _by_function(rules))
+        return Labelling((), _by_function(rules))
     if not isinstance(rules, Mapping) or not rules:
         raise ConfigError(
             f"the rules are {quoted(rules)}; give a dictionary such as {{'Paris': 'Paris'}}, or a "
             "function that returns the label of a text"
         )
     holds = [(_checked_name(label), _holds(rule)) for label, rule in rules.items()]
-    return _labels(runs, dict.fromkeys(label for label, _ in holds), _by_rules(holds))
+    return Labelling(tuple(dict.fromkeys(label for label, _ in holds)), _by_rules(holds))
 
 
 def probability(run: RunState, of: Rule) -> Label:
@@ -203,11 +264,11 @@ def _checked_bool(value: object) -> bool:
 
 
 def _by_rules(rules: Sequence[tuple[str, _Holds]]) -> LabelOf:
-    def label_of(run: RunState, leaf: Path, tokens: Sequence[Token]) -> Decided | None:
+    def label_of(run: RunState, tokens: Sequence[Token], whole: str | None) -> Decided | None:
         # What may still become part of a stop string is cut off with it.
         margin = max((len(stop) for stop in run.started.config.stop), default=1) - 1
-        is_complete = leaf.status == "finished"
-        text = run.text(leaf.id) if is_complete else _certain(tokens, margin)
+        is_complete = whole is not None
+        text = _certain(tokens, margin) if whole is None else whole
         for number, (label, holds) in enumerate(reversed(rules)):
             if not (is_complete or holds.stays) or not holds.of(text):
                 continue
@@ -234,10 +295,10 @@ _PARTS_OF_CHARACTERS: Final = "".join(map(chr, range(0xDC80, 0xDD00)))
 
 
 def _by_function(function: Callable[[str], Any]) -> LabelOf:
-    def label_of(run: RunState, leaf: Path, tokens: Sequence[Token]) -> Decided | None:
-        if leaf.status != "finished":
+    def label_of(_: RunState, tokens: Sequence[Token], whole: str | None) -> Decided | None:
+        if whole is None:
             return None
-        label = function(run.text(leaf.id))
+        label = function(whole)
         return len(tokens), None if label is None else _checked_name(label)
 
     return label_of
@@ -246,17 +307,13 @@ def _by_function(function: Callable[[str], Any]) -> LabelOf:
 # ---- probabilities
 
 
-def _labels(
-    runs: Sequence[RunState],
-    names: Iterable[str],
-    label_of: LabelOf,
-    marks: Sequence[LabelRule] = (),
-) -> Labels:
+def labels_of(runs: Sequence[RunState], labelling: Labelling) -> Labels:
+    """The labels of one run, or of several that differ only in their seeds."""
     cells = _Cells()
-    by_run = [_weights(run, label_of, _marked(run, marks), cells) for run in runs]
+    by_run = [_weights(run, labelling, cells) for run in runs]
     lows = cells.probabilities()
     unexplored = max(0.0, 1.0 - math.fsum(lows.values()))
-    found = [*dict.fromkeys([*names, *(label for label in lows if label)]), None]
+    found = [*dict.fromkeys([*labelling.names, *(label for label in lows if label)]), None]
     weights = [[each[label] for each in by_run] for label in found]
     means = [math.fsum(each) / len(runs) for each in weights]
     estimates = within_bounds([lows[label] for label in found], means, unexplored)
@@ -278,22 +335,14 @@ def _labels(
     )
 
 
-def _weights(
-    run: RunState, label_of: LabelOf, marked: Mapping[TokenIds, str], cells: "_Cells"
-) -> Mapping[str | None, float]:
+def _weights(run: RunState, labelling: Labelling, cells: "_Cells") -> Mapping[str | None, float]:
     """The weight of the texts with each label; adds what this run knows to the cells."""
     weights: defaultdict[str | None, float] = defaultdict(float)
-    for leaf in (path for path in run.paths if not path.children):
-        tokens = list(run.tokens(leaf.id))
-        above = _marks_of(tokens, marked)
-        decided = label_of(run, leaf, tokens)
-        if decided is not None and not (above and above[0][0] <= decided[0]):
-            cells.add(tokens, leaf.id, decided)
-        for mark in above:
-            cells.add(tokens, leaf.id, mark)
-        last = above[-1] if above else decided
-        if last is not None and leaf.status != "pruned":
-            weights[last[1]] += leaf.weight
+    for each in labelling.decisions(run):
+        for decided in [*filter(None, [each.decided]), *each.marks]:
+            cells.add(each.tokens, each.leaf, decided)
+        if each.last is not None and each.leaf is not None and each.leaf.status != "pruned":
+            weights[each.last[1]] += each.leaf.weight
     return weights
 
 
@@ -327,11 +376,11 @@ class _Cells:
         self._cells: dict[TokenIds, tuple[str | None, float | None]] = {}
         self.places: list[tuple[int, int, str]] = []  # leaf, number of tokens, label
 
-    def add(self, tokens: Sequence[Token], leaf: int, decided: Decided) -> None:
+    def add(self, tokens: Sequence[Token], leaf: Path | None, decided: Decided) -> None:
         count, label = decided
         ids = tuple(token.id for token in tokens[:count])
         if label and (ids not in self._cells or self._cells[ids][0] != label):
-            self.places.append((leaf, count, label))
+            self.places += [] if leaf is None else [(leaf.id, count, label)]
         self._cells[ids] = label, log_prob_of(tokens[:count])
 
     def probabilities(self) -> Mapping[str | None, float]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from eab.run import Path, RunState, Token
+from eab.run.tree import split
 
 Side = Literal["both", "a", "b"]
 
@@ -118,9 +119,11 @@ def texts_of(run: RunState) -> Iterator[tuple[int, ...]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    path: int  # id of the path in the source where the grown run leaves it
-    kept: int  # how many tokens of this path both runs have
+class Place:
+    """Where a text leaves the tree of a run."""
+
+    path: int  # id of the path that it leaves
+    kept: int  # how many tokens of this path it has
     tokens: int  # how many tokens from the root lead there
 
 
@@ -136,10 +139,10 @@ def graft(source: RunState, grown: RunState) -> Merged:
     if len(continued) <= len(before) or continued[: len(before)] != before:
         raise ValueError("the grown run does not continue the source")
     new = continued[len(before) :]
-    place = _leave(source, new)
+    place = leave(source, new)
     forced = [_forced(source, place, token) for token in new[place.tokens :]]
     paths = [replace(path, tokens=list(path.tokens)) for path in source.paths]
-    _split(paths, place)
+    split(paths, paths[place.path], place.kept)
     first = len(paths)
     paths += [_moved(path, first, place.path, len(new), source) for path in grown.paths]
     root = paths[first]
@@ -158,13 +161,13 @@ def graft(source: RunState, grown: RunState) -> Merged:
 def is_new(source: RunState, continued: Sequence[int]) -> bool:
     """Whether a graft after these tokens adds something: no text of the source continues them."""
     new = continued[len(source.started.continued_tokens) :]
-    place = _leave(source, new)
+    place = leave(source, new)
     path = source.paths[place.path]
     goes_on = place.kept < len(path.tokens) or bool(path.children)
     return place.tokens < len(new) or not goes_on
 
 
-def _leave(source: RunState, tokens: Sequence[int]) -> _Place:
+def leave(source: RunState, tokens: Sequence[int]) -> Place:
     """Follow the tokens from the root, and return where the source's tree stops matching."""
     path, kept = source.paths[0], 0
     for count, token in enumerate(tokens):
@@ -172,19 +175,19 @@ def _leave(source: RunState, tokens: Sequence[int]) -> _Place:
             children = (source.paths[child] for child in path.children)
             child = next((path for path in children if _begins_with(path, token)), None)
             if child is None:
-                return _Place(path.id, kept, count)
+                return Place(path.id, kept, count)
             path, kept = child, 0
         if path.tokens[kept].id != token:
-            return _Place(path.id, kept, count)
+            return Place(path.id, kept, count)
         kept += 1
-    return _Place(path.id, kept, len(tokens))
+    return Place(path.id, kept, len(tokens))
 
 
 def _begins_with(path: Path, token: int) -> bool:
     return bool(path.tokens) and path.tokens[0].id == token
 
 
-def _forced(source: RunState, place: _Place, token: int) -> Token:
+def _forced(source: RunState, place: Place, token: int) -> Token:
     path = source.paths[place.path]
     instead = (
         path.tokens[place.kept]
@@ -195,22 +198,6 @@ def _forced(source: RunState, place: _Place, token: int) -> Token:
     text, probability = (chosen.text, chosen.probability) if chosen else ("", 0.0)
     log_prob = math.log(probability) if probability > 0 else -math.inf
     return replace(instead, id=token, text=text, special=False, log_prob=log_prob)
-
-
-def _split(paths: list[Path], place: _Place) -> None:
-    """Split the path where the grown run leaves it; the rest becomes a path of its own."""
-    stem = paths[place.path]
-    rest = stem.tokens[place.kept :]
-    if not rest:
-        return
-    number = len(paths)
-    born = (rest[0].step, stem.weights[0][1])
-    paths.append(
-        replace(stem, id=number, parent=stem.id, tokens=rest, weights=[born, *stem.weights[1:]])
-    )
-    for child in stem.children:
-        paths[child].parent = number
-    stem.tokens, stem.children = stem.tokens[: place.kept], (number,)
 
 
 def _moved(path: Path, first: int, stem: int, steps: int, source: RunState) -> Path:
@@ -228,7 +215,7 @@ def _moved(path: Path, first: int, stem: int, steps: int, source: RunState) -> P
     )
 
 
-def _sides(source: RunState, place: _Place, first: int, count: int) -> tuple[Side, ...]:
+def _sides(source: RunState, place: Place, first: int, count: int) -> tuple[Side, ...]:
     lineage = set(source.lineage(place.path))
     old: list[Side] = ["both" if number in lineage else "a" for number in range(first)]
     new: list[Side] = ["b"] * (count - first)

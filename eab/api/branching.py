@@ -11,16 +11,17 @@ from typing import Any, Final, Unpack
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from eab.analysis.labels import Labels, Rule, labelled_by
+from eab.analysis.labels import Labels, Rule, by_program, labelled_by
 from eab.api.arguments import Model, Prompt, language_model, request_of, requests_of, without_prompt
 from eab.api.kept_logits import KeptLogits
-from eab.api.run import Run
+from eab.api.run import Run, RunLike, as_run
 from eab.api.scores import Scores, scores
 from eab.api.settings import OtherSettings, Settings
 from eab.branching.presets import completed, overridden
 from eab.caches.prefix_cache import PrefixCache
 from eab.caches.prefixed_tree import prefix_cache
 from eab.config import MAX_SEED, PREFIX_CACHE_MIB
+from eab.engine.exploring import ask, explore
 from eab.engine.loop import event_stream, serve
 from eab.engine.request import Request
 from eab.engine.scoring import Text, Vocabulary
@@ -28,12 +29,13 @@ from eab.errors import BatchError, ConfigError, UnfinishedWarning
 from eab.events import Event
 from eab.models.sources import EMBEDDED_DRAFT
 from eab.models.transformers_model import TransformersModel
-from eab.run import Sample
+from eab.run import Sample, before_end
 from eab.settings import Real, Whole
 from eab.weight_formats import AS_LOADED, AUTO
 
 _LOGGER: Final = logging.getLogger("eab")
 MAX_SEEDS: Final = 1000
+MAX_EXPLORED: Final = 1000  # texts; they must fit into a run file
 _LOW_THRESHOLD: Final = 0.1  # nats; a lower threshold may be meant in another unit
 _ELSEWHERE: Final = {
     "model_name": "did you mean model?",
@@ -207,6 +209,47 @@ class EntropyAdaptiveBranching:
         """Score the same texts after each of these prompts (see `score`)."""
         requests = requests_of(prompts, self._asked(settings))
         return [scores(self.model, request, texts, self._vocabulary()) for request in requests]
+
+    def explore(
+        self,
+        run: RunLike,
+        rules: Mapping[str, Rule] | Callable[[str], str | None] | None = None,
+        *,
+        until: float = 0.05,
+        most: int = 64,
+    ) -> Run:
+        """The run with more texts, so that the bounds of its labels are narrower.
+
+            run = explorer.explore(explorer.run("Name a city:"), {"Paris": "Paris"})
+            print(run.probability("Paris"))
+
+        They are the most likely texts after the most probable beginnings that nobody has explored.
+        They have no weight, so the estimates stay those of the run, moved into the new bounds.
+
+        Args:
+            run: A run of this model that was not stopped.
+            rules: As of `Run.labelled`; what has a label needs no exploring.
+            until: The unexplored probability at which to stop.
+            most: The most texts to add.
+
+        Raises:
+            ConfigError, ModelError: The run was stopped, or this model cannot continue it.
+        """
+        Real(0, 1).check("until", until)
+        Whole(1, MAX_EXPLORED).check("most", most)
+        events = as_run(run).events
+        own = () if rules is None else (lambda _: by_program(rules),)
+        return Run([*before_end(events), *explore(self.model, events, until, most, *own)])
+
+    def add_text(self, run: RunLike, text: str) -> Run:
+        """The run with a text that it did not write: a branch with the probability of each token.
+
+        Raises:
+            PromptError: The tokenizer cannot write the text, or a text of the run begins with it.
+            ConfigError, ModelError: As of `explore`.
+        """
+        events = as_run(run).events
+        return Run([*before_end(events), *ask(self.model, events, text)])
 
     def forget(self) -> None:
         """Drop what `prefix_cache_mib` has kept of earlier calls."""

@@ -28,6 +28,7 @@ from eab.config import AUTO
 from eab.errors import ConfigError
 from eab.events import Probed
 from eab.figures.captions import entropy_sentence, limit_sentence, sentences_at, tree_sentence
+from eab.figures.given_texts import given_sentences
 from eab.figures.memory_captions import memory_sentence
 from eab.figures.run_comparison import diff_entropy_sentence, diff_tree_sentence
 from eab.figures.run_names import file_stem, origin_words
@@ -68,7 +69,8 @@ class Feed:
             self.resend()
         message = board_message(run, self.begin) if run is not None else _NOT_STARTED
         if mode == "live" and run is not None:
-            self.begin = max(0, len(run.steps) - 1)
+            is_split = any(path.is_rest for path in run.paths)  # perhaps at an earlier step
+            self.begin = 0 if is_split else max(0, len(run.steps) - 1)
         return message | {"run": key, "mode": mode, "autoplay": autoplay, "cursor": cursor}
 
     def resend(self, since_step: int = 0) -> None:
@@ -96,6 +98,7 @@ def greedy_message(key: str, prompt: str, probed: Sequence[Probed], steps: int) 
     path |= {
         "share": 1.0,
         "drawn": False,
+        "rest": False,
         "born": 0,
         "touched": last,
         "limited_steps": [],
@@ -164,7 +167,7 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
         "r": started.config.r,
         "paths": [
             _path_record(path, since_step, begun if _is_first(run, path) else "", texts)
-            | {"drawn": run.is_drawn(path)}
+            | {"drawn": run.is_drawn(path), "rest": path.is_rest}
             for path in run.paths
             if path.touched >= since_step
         ],
@@ -182,13 +185,14 @@ def board_message(run: RunState, since_step: int = 0) -> dict[str, Any]:
 def _labels(run: RunState) -> dict[str, Any]:
     """The labels of the run; a note if the patterns of its file cannot be searched for."""
     try:
-        return {"labels": _labels_record(run) if run.labels else None}
+        given = list(given_sentences(run))
+        return {"labels": _labels_record(run, given) if run.labels or given else None}
     except ConfigError as error:
         words = as_sentence(f"The labels of this run are not shown: {error}")
         return {"labels": None, "notes": {"tree": words}}
 
 
-def _labels_record(run: RunState) -> dict[str, Any]:
+def _labels_record(run: RunState, given: Sequence[tuple[int, str]]) -> dict[str, Any]:
     """Their rules, how likely each is, and the tokens that decide them."""
     found = labelled(run, run.labels)
     places = {label.name: place for place, label in enumerate(found)}
@@ -199,7 +203,9 @@ def _labels_record(run: RunState) -> dict[str, Any]:
             for label in found
         ],
         "unexplored": found.unexplored,
+        "explored": len(run.explored),
         "cover": [[path, token, places[label]] for path, token, label in found.cover],
+        "given": [list(each) for each in given],
     }
 
 

@@ -34,6 +34,8 @@ PROMPT_LONGEST: Final = 34
 MAX_BYTES_OF_CHARACTER: Final = 4  # up to this many later tokens may change a token's piece
 ENDS_AT_ONCE: Final = "(ends)"  # shown in the box of a path without text
 
+_ASIDE: Final = ("pruned", "given")  # of paths that are no texts of the run
+
 _NARROW: Final = frozenset("iljtfrI.,;:!|'` ()[]")
 _WIDE: Final = frozenset("mwMW@%—…")
 
@@ -55,10 +57,10 @@ def tidy(run: RunState) -> Layout:
     prompt = shorten(token_text.visible(run.started.beginning), PROMPT_LONGEST)
     prompt_width = text_width(prompt) + PADDING
     widths = [_box_width(path) for path in run.paths]
-    x: list[float] = []
-    for path in run.paths:  # parents are born before their children
-        is_root, parent = path.parent < 0, path.parent
-        x.append(prompt_width + GAP / 2 if is_root else x[parent] + widths[parent] + GAP)
+    x = [prompt_width + GAP / 2] * len(run.paths)
+    for path in run.in_tree_order():
+        if path.parent >= 0:
+            x[path.id] = x[path.parent] + widths[path.parent] + GAP
     y, height = _middle_lines(run.paths)
     right = max((left + width for left, width in zip(x, widths, strict=True)), default=prompt_width)
     return Layout(tuple(x), tuple(y), tuple(widths), prompt_width, right, max(ROW, height))
@@ -75,7 +77,7 @@ def _middle_lines(paths: Sequence[Path]) -> tuple[list[float], float]:
         path, children_done = pending.pop()
         children = [child for child in paths[path].children if child < len(paths)]
         if not children:
-            row = STUB_ROW if paths[path].status == "pruned" else ROW
+            row = STUB_ROW if paths[path].status in _ASIDE else ROW
             y[path] = height + row / 2
             height += row
         elif children_done:
@@ -172,6 +174,7 @@ _MARKS: Final = {
     "finished": ("■", _ENDED),
     "pruned": ("×", _SOFT),
     "live": ("●", _ENDED),
+    "given": ("?", _SOFT),
 }
 
 
@@ -222,14 +225,14 @@ def _edge(stage: Xml.Element, path: Path, layout: Layout) -> None:
 
 def _box(stage: Xml.Element, path: Path, layout: Layout) -> None:
     x, y, width = layout.x[path.id], layout.y[path.id], layout.box_widths[path.id]
-    pruned = path.status == "pruned"
+    pruned = path.status in _ASIDE
     dashes = {"stroke-dasharray": "4 3"} if pruned else {}
     _frame(stage, x, y, width, STUB_HEIGHT if pruned else BOX_HEIGHT, {"fill": "#ffffff", **dashes})
     _text(stage, x + 11, y + 4, shorten("".join(pieces(path)), LONGEST), _SOFT if pruned else _INK)
     is_cut = path.finish_reason == "length" and not pruned
     sign, colour = ("→", _ENDED) if is_cut else _MARKS[path.status]
     _text(stage, x + width + 4, y + 4.5, sign, colour)
-    if path.parent >= 0 and not pruned:
+    if path.parent >= 0 and not (pruned or path.is_rest):
         style = {"text-anchor": "end", "font-size": "11"}
         _text(stage, x - 6, y - 5, f"{path.share:.0%}", _SOFT, style)
 
@@ -284,7 +287,7 @@ def thumbnail(run: RunState) -> str:
         },
     )
     for path in run.paths:
-        if path.status == "pruned":
+        if path.status in _ASIDE:
             continue
         begin, y = DOT + layout.x[path.id] * across, DOT + layout.y[path.id] * down
         end = begin + layout.box_widths[path.id] * across

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import structs
@@ -246,7 +247,7 @@ def _tree(run: RunState, unknown: Collection[Place]) -> Tree:
     root = Text(token_text.visible(run.started.beginning), style="bold")
     tree = Tree(root)
     branches = {-1: tree}
-    for path in run.paths[:MAX_ROWS]:  # parents are born before their children
+    for path in islice(run.in_tree_order(), MAX_ROWS):
         if path.parent < 0 and path.status == "forked" and not path.tokens:
             root.append_text(_fork_mark(run, path))  # the prompt itself forks
             branches[path.id] = tree
@@ -269,6 +270,8 @@ def _path_label(run: RunState, path: Path, unknown: Collection[Place], others: s
             label.append_text(_fork_mark(run, path))
         case "pruned":
             label.append("  × dropped", "green")
+        case "given":
+            label.append("  given, no weight", "green")
         case _:
             label.append(f"  {_ENDS[path.finish_reason or 'unfinished']} ", "green")
             label.append(f"{path.weight:.1%}", "bold")

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from eab.config import BranchingConfig
 from eab.engine.request import Request
-from eab.events import Message, Progressed, RunEnded, RunStarted
-from eab.run import RunFold
+from eab.events import Event, Message, Progressed, RunEnded, RunStarted
+from eab.run import RunFold, before_end, fold_prefix
+
+MAX_EXPLORED: Final = 256  # texts that one job adds
 
 if TYPE_CHECKING:
     from eab.models.base import LanguageModel
@@ -63,6 +65,7 @@ class Job(Generic[State]):
     configs: tuple[BranchingConfig, ...] = ()
     max_turns: int = 1
     needs_draft: bool = False
+    begun: Sequence[Any] = ()  # the events that its state already holds
     # the event after which the job stops; no visitor asked for such a job, so it is not counted
     stops_after: type[Any] | None = None
 
@@ -101,6 +104,25 @@ def continued_run_job(
         return continue_from(context.model, started, continued, context.requests[0].config)
 
     return _run(Request(started.prompt, config, messages=started.messages), model_name, begin)
+
+
+def extended_run_job(
+    events: Sequence[Event], model_name: str, until: float = 0.0, text: str = ""
+) -> Job[RunFold]:
+    """A job that adds texts to a complete run: `text`, or what it explores (see `exploring`)."""
+
+    def begin(context: JobContext) -> Iterator[Event]:
+        from eab.engine.exploring import ask, explore
+
+        if text:
+            return ask(context.model, events, text)
+        return explore(context.model, events, until, MAX_EXPLORED)
+
+    begun = before_end(events)
+    state = fold_prefix(begun)
+    started = state.started_run().started
+    asked = Request(started.prompt, started.config, messages=started.messages)
+    return replace(_run(asked, model_name, begin), state=state, begun=begun)
 
 
 def _run(asked: Request, model_name: str, begin: Begin) -> Job[RunFold]:

@@ -26,15 +26,16 @@ def predicted(
     bounds = _bounds(model, config, predictions) if bounded else [None] * len(leaves)
     rows = zip(leaves, predictions.entropies, bounds, strict=True)
     seen = [
-        PathPrediction(leaf.path, entropy, _candidates(model, predictions, index), whole)
+        PathPrediction(leaf.path, entropy, candidates_of(model, predictions, index), whole)
         for index, (leaf, entropy, whole) in enumerate(rows)
     ]
     return Predicted(step, tuple(seen))
 
 
-def _candidates(
+def candidates_of(
     model: LanguageModel, predictions: Predictions, index: int
 ) -> tuple[Candidate, ...]:
+    """The most likely tokens of one prediction, as runs record them."""
     probabilities = [
         round(probability, 6)
         for probability in predictions.top_probabilities[index][:CANDIDATES]

@@ -171,7 +171,7 @@ def _bounds(low: float, unread: Sequence[_Node]) -> Bounds:
     return Bounds(min(1.0, low), min(1.0, low + more))
 
 
-class _Reader:
+class TextReader:
     """Computes what follows sequences of tokens after one prompt, whose rows they share."""
 
     def __init__(self, model: LanguageModel, request: Request, longest: int) -> None:
@@ -206,9 +206,11 @@ class _Reader:
         batch = self._cache.prepare(paths, tokens, keep)
         return self._model.forward([replace(batch, long=self._long)])
 
-    def read(self, texts: Sequence[Sequence[int]], whole: bool = False) -> tuple[Tensor, Tensor]:
+    def read(
+        self, texts: Sequence[Sequence[int]], whole: bool = False
+    ) -> tuple[Tensor, Predictions]:
         """What follows each of these texts of at least one token after the prompt: the model's
-        logits, and the processed probabilities in float64, (N, V) each.
+        logits, (N, V), and the processed predictions.
 
         Args:
             whole: With one text: also what follows the prompt and each of its tokens.
@@ -227,7 +229,7 @@ class _Reader:
         if self._processors:
             before = [[*self._prompt, *text] for text in texts]
             scores = processed(self._processors, logits, before)
-        return logits, Predictions(scores, self._config).probabilities.double()
+        return logits, Predictions(scores, self._config)
 
 
 @torch.inference_mode()
@@ -250,13 +252,15 @@ def score(
             "given texts cannot be scored; load the model on this machine"
         )
     check_processors(model, request)
-    usual = [_tokens_of(model, text) for text in texts]
-    reader = _Reader(model, request, max(map(len, usual)))
+    usual = [tokens_of(model, text) for text in texts]
+    reader = TextReader(model, request, max(map(len, usual)))
     return [_score(model, reader, tokens, words) for tokens in usual]
 
 
-def _tokens_of(model: LanguageModel, text: Text) -> tuple[int, ...]:
-    """The tokens into which the tokenizer divides a text that follows the prompt."""
+def tokens_of(model: LanguageModel, text: Text) -> tuple[int, ...]:
+    """The tokens into which the tokenizer divides a text that follows the prompt; PromptError if it
+    cannot write the text.
+    """
     if not isinstance(text, str):
         tokens = tuple(text)
         unknown = [token for token in tokens if not 0 <= token < model.card.vocab_size]
@@ -279,9 +283,10 @@ def _tokens_of(model: LanguageModel, text: Text) -> tuple[int, ...]:
 
 
 def _score(
-    model: LanguageModel, reader: _Reader, tokens: tuple[int, ...], words: Vocabulary
+    model: LanguageModel, reader: TextReader, tokens: tuple[int, ...], words: Vocabulary
 ) -> ScoredText:
-    logits, probs = reader.read([tokens], whole=True)
+    logits, predictions = reader.read([tokens], whole=True)
+    probs = predictions.probabilities.double()
     own = logits.double().log_softmax(dim=-1)
     pieces = [token_text.to_bytes(model.text(token)) for token in tokens]
     known, node = _Sum(b"".join(pieces), reader.room), _Node(-1.0, (), 0)
@@ -295,8 +300,8 @@ def _score(
         node = _Node(node.minus_probability * share, tokens[: index + 1], written)
     known.add(node, probs[-1], words, None)
     while nodes := known.take():
-        _, rows = reader.read([node.tokens for node in nodes])
-        for node, row in zip(nodes, rows, strict=True):
+        _, following = reader.read([node.tokens for node in nodes])
+        for node, row in zip(nodes, following.probabilities.double(), strict=True):
             known.add(node, row, words, None)
     exactly, begins = known.bounds()
     return ScoredText(token_text.join(map(model.text, tokens)), tuple(scored), exactly, begins)

@@ -67,6 +67,7 @@ __all__ = [
     "RunStarted",
     "Speculated",
     "StepTimed",
+    "TextScored",
     "TokensAppended",
     "WhatIfKind",
     "WindowRows",
@@ -295,6 +296,23 @@ class RunEnded(_Kind, frozen=True):
         return self.reason in ("stopped", "unwatched")
 
 
+class TextScored(Pause, frozen=True):
+    """The model read a text that no path has: one that the user gave, which becomes a path, or one
+    that was explored after the last step, which does not. It leaves the tree after some tokens of a
+    path, and has no weight, so estimates stay as they are.
+    """
+
+    step: fields.StepIndex  # steps decided so far
+    path: fields.PathId  # the path that it leaves, and how many tokens of it come before
+    kept: fields.Count
+    tokens: Annotated[tuple[NewToken, ...], fields.PER_TEXT]  # after these, with the id of its path
+    predictions: Annotated[tuple[PathPrediction, ...], fields.PER_TEXT]  # of each of these tokens
+    reason: FinishReason | None  # None if the text was not written to its end
+    # Of a text that the user gave: of each token, in the model's own distribution, before
+    # temperature and filters (nats); empty for an explored text
+    model_log_probs: Annotated[tuple[fields.LogProb, ...], fields.PER_PATH] = ()
+
+
 class Labelled(_Kind, frozen=True):
     """The user gave labels to texts of the run, which may have ended; replaces earlier labels."""
 
@@ -316,6 +334,7 @@ Event: TypeAlias = (
     | RowsAllocated
     | KvMeasured
     | StepTimed
+    | TextScored
     | RunEnded
     | Labelled
 )

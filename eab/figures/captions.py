@@ -39,12 +39,11 @@ class _TreeSize(NamedTuple):
     def of(cls, run: RunState) -> Self:
         limited = _limited_steps(run)
         return cls(
-            sorted(path.born for path in run.paths),
-            sorted(path.touched for path in run.paths if path.status == "forked"),
+            sorted(path.born for path in run.paths if path.status != "given" and not path.is_rest),
+            sorted(path.touched for path in run.forks()),
             sorted(
                 max(path.born, path.touched)
-                for path in run.paths
-                if path.status in ("forked", "pruned")
+                for path in [*run.forks(), *(p for p in run.paths if p.status == "pruned")]
             ),
             limited[0] if limited else math.inf,
             _equal_words(run) if limited and run.ended else "",

@@ -14,7 +14,7 @@ def icicle_figure(run: RunState) -> go.Figure:
     """One tile per path; its height is the weight of its leaves, its colour its mean entropy."""
     leaf_weight = {leaf.id: leaf.weight for leaf in run.leaves()}
     below = dict(leaf_weight)
-    for path in reversed(run.paths):  # children are born after their parent
+    for path in reversed([*run.in_tree_order()]):
         below[path.parent] = below.get(path.parent, 0.0) + below.get(path.id, 0.0)
     paths = [path for path in run.paths if below.get(path.id)]
     entropies = [_mean_entropy(path) for path in paths]

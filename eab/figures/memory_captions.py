@@ -23,7 +23,7 @@ def words_by_step(run: RunState, steps: Sequence[int]) -> list[str]:
     peaks: list[int] = []
     for step, paths in enumerate(live):
         peaks.append(step if not peaks or paths >= live[peaks[-1]] else peaks[-1])
-    forked = {path.born for path in run.paths if path.parent >= 0}
+    forked = {run.paths[fork.children[0]].born for fork in run.forks()}
     return [
         # the tree shows the paths after the fork, but the pass had the paths before it
         memory_words(run, run.steps[step].kv, "Before the fork, " if step in forked else "")

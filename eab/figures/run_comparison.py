@@ -90,7 +90,7 @@ def measures_of(run: RunState) -> RunMeasures:
         texts=len(run.leaves()),
         distinct=len(set(texts_of(run))),
         answers=len(group_answers(run, "sentence").ranked),
-        forks=0 if independent else sum(path.status == "forked" for path in run.paths),
+        forks=0 if independent else len(run.forks()),
         explored=group_answers(run).explored,
     )
 

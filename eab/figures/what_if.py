@@ -92,7 +92,7 @@ def _tree(run: RunState) -> list[tuple[str, list[int]]]:
 
 
 def _size(run: RunState) -> str:
-    forks = sum(path.status == "forked" for path in run.paths)
+    forks = len(run.forks())
     return f"{counted(forks, 'fork')}, {counted(len(run.leaves()), 'path')}"
 
 

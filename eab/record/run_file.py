@@ -38,6 +38,7 @@ from eab.events import (
     RunEnded,
     RunStarted,
     Speculated,
+    TextScored,
     TokensAppended,
 )
 from eab.events.chat import read_messages, title_of
@@ -146,6 +147,9 @@ def _may_be_unknown(event: Event) -> list[float | None]:
             return [new.log_prob for new in event.tokens]
         case Predicted():
             return [seen.entropy for seen in event.predictions]
+        case TextScored():
+            seen = [seen.entropy for seen in event.predictions]
+            return [*(new.log_prob for new in event.tokens), *seen, *event.model_log_probs]
     return []
 
 
@@ -205,7 +209,7 @@ def _check_consistency(event: Event) -> None:
             _within("the length of the prompt", tokens, 1, math.inf)
             _within("the number of its texts", len(event.prompt_texts), tokens, tokens)
             _within("continued", event.continued, 0, tokens)
-        case Predicted():
+        case Predicted() | TextScored():
             for bounds in [seen.whole for seen in event.predictions if seen.whole is not None]:
                 _within("whole", bounds.low, 0.0, bounds.high)
         case Speculated():
@@ -376,10 +380,10 @@ def _check_run(run: RunState | None, amounts: Amounts) -> None:
     if run is None:
         return
     own = [sum(_written_bytes(token.text) for token in path.tokens) for path in run.paths]
-    whole: list[int] = []  # from the root to the end of each path
-    for path in run.paths:  # parents are born before their children
-        whole.append(own[path.id] + (whole[path.parent] if path.parent >= 0 else 0))
-    total = sum(own) + sum(whole[leaf.id] for leaf in run.leaves())
+    whole = {-1: 0}  # from the root to the end of each path
+    for path in run.in_tree_order():
+        whole[path.id] = own[path.id] + whole[path.parent]
+    total = sum(own) + sum(whole[path.id] for path in run.paths if not path.children)
     amounts.check_tree(total, sum(len(path.tokens) for path in run.paths))
 
 

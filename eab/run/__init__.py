@@ -29,6 +29,7 @@ __all__ = [
     "Sample",
     "Step",
     "Token",
+    "before_end",
     "fold",
     "fold_prefix",
     "largest_first",
@@ -58,6 +59,8 @@ class RunFold:
             if not self.probed:
                 return Progressed(0.0, "Reading the prompt")
             return Progressed(0.0, f"The most likely text first: token {len(self.probed)}")
+        if self.run.steps and not any(path.status == "live" for path in self.run.paths):
+            return Progressed(1.0, f"{counted(len(self.run.explored), 'text')} explored")
         steps, last = len(self.run.steps), self.run.started.config.max_new_tokens
         return Progressed(min(1.0, steps / last), f"Step {steps} of {last}")
 
@@ -97,6 +100,11 @@ def fold_prefix(events: Iterable[Event]) -> RunFold:
     for event in events:
         state.apply(event)
     return state
+
+
+def before_end(events: Iterable[Event]) -> list[Event]:
+    """The events of a run without its end, so that others can follow."""
+    return [event for event in events if not isinstance(event, RunEnded)]
 
 
 def fold(events: Iterable[Event]) -> RunState:

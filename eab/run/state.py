@@ -26,10 +26,19 @@ from eab.events import (
     RunStarted,
     Speculated,
     StepTimed,
+    TextScored,
     TokensAppended,
 )
 from eab.formatting import counted, quoted, shortened
-from eab.run.tree import Path, Sample, Step, Token, largest_first, least_probability
+from eab.run.tree import (
+    Path,
+    Sample,
+    Step,
+    Token,
+    largest_first,
+    least_probability,
+    split,
+)
 from eab.token_text import StopStrings
 
 _MAX_PROMPT: Final = 40  # characters of the prompt in a repr
@@ -46,6 +55,8 @@ class RunState:
         ended: The final event; None while the run continues.
         events: All events so far.
         labels: What the user labelled (see `eab.analysis.labels`).
+        explored: Texts that were explored after the last step (see the event TextScored), without
+            weight.
         peaks: The tokens whose entropy was higher than that of all tokens before them.
     """
 
@@ -55,6 +66,7 @@ class RunState:
         self.paths = [Path(id=0, parent=-1, weights=[(0, 1.0)], heir=True, touched=0)]
         self.steps: list[Step] = []
         self.labels: tuple[LabelRule, ...] = ()
+        self.explored: list[Sample] = []
         self.peaks: list[Token] = []
         self.speculations: list[Speculated] = []
         self.events: list[Event] = [*map(Probed, count(), self.probe), started]
@@ -123,6 +135,8 @@ class RunState:
                 self._step(event.step).kv = event.usage
             case StepTimed():
                 self._step(event.step).add_timing(event)
+            case TextScored():
+                self._score(event)
             case RunEnded():
                 self.ended = event
             case Labelled():
@@ -206,6 +220,53 @@ class RunState:
             weights, is_heir = [(event.step, weight)], child == event.heir
             self.paths.append(Path(child, parent.id, weights, is_heir, event.step, share))
 
+    def _score(self, event: TextScored) -> None:
+        stem, number = self._path(event.path), len(self.paths)
+        if not (event.kept or stem.id == 0) or event.kept > len(stem.tokens):
+            raise RecordError(
+                f"a scored text leaves path {stem.id} after {event.kept} tokens; it has "
+                f"{len(stem.tokens)}"
+            )
+        if stem.status in ("live", "finished") and event.kept == len(stem.tokens):
+            raise RecordError(f"a scored text goes on after path {stem.id}, which is {stem.status}")
+        counts = {len(event.tokens), len(event.predictions), len(event.model_log_probs)}
+        if len(counts - {0}) != 1:
+            raise RecordError("a scored text needs the same number of tokens and predictions")
+        before = [*self.tokens(stem.id)][: self.tokens_before(stem.id) + event.kept]
+        pairs = zip(event.tokens, event.predictions, strict=True)
+        new = [
+            Token(step, *own[1:3], own.special, own.log_prob, *seen[1:])
+            for step, (own, seen) in enumerate(pairs, start=len(before))
+        ]
+        if not event.model_log_probs:
+            text, reason = self._up_to_stop([*before, *new]), event.reason or "unfinished"
+            self.explored.append(Sample(text, (*before, *new), 0.0, reason, ()))
+            return
+        if split(self.paths, stem, event.kept) == number:
+            self._move_marks(stem.id, event.kept, number)
+        weights = [(len(before), 0.0)]
+        path = Path(len(self.paths), stem.id, weights, False, event.step, 0.0, new, status="given")
+        self.paths.append(path)
+        stem.children = (*stem.children, path.id)
+
+    def _up_to_stop(self, tokens: Sequence[Token]) -> str:
+        """The text of these tokens, without control tokens and up to any stop string."""
+        raw, tail = b"", (b"", 0)
+        for token in tokens:
+            if not token.special and not tail[1]:
+                raw += token_text.to_bytes(token.text)
+                tail = self._stop.search(tail[0], token.text) if self._stop else tail
+        return token_text.join([token_text.from_bytes(raw[: len(raw) - tail[1]])])
+
+    def _move_marks(self, path: int, kept: int, rest: int) -> None:
+        """Let the labels follow the tokens that are in another path now."""
+        self.labels = tuple(
+            rule._replace(path=rest, token=rule.token - kept)
+            if rule.kind == "mark" and rule.path == path and rule.token >= kept
+            else rule
+            for rule in self.labels
+        )
+
     def _label(self, event: Labelled) -> None:
         for rule in event.rules:
             if rule.kind == "mark" and not 0 <= rule.token < len(self._path(rule.path).tokens):
@@ -262,6 +323,22 @@ class RunState:
     def leaves(self) -> list[Path]:
         """Live and finished paths, in order of birth; their weights sum to 1."""
         return [path for path in self.paths if path.status in ("live", "finished")]
+
+    def forks(self) -> list[Path]:
+        """The paths that forked, in order of birth."""
+        return [
+            path
+            for path in self.paths
+            if sum(self.paths[child].status != "given" for child in path.children) > 1
+        ]
+
+    def in_tree_order(self) -> Iterator[Path]:
+        """All paths, each before its children, and these in the order in which they are listed."""
+        pending = [0]
+        while pending:
+            path = self.paths[pending.pop()]
+            yield path
+            pending += reversed(path.children)
 
     @property
     def was_cut(self) -> bool:

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, Literal
 
 from eab.events import Candidate, EntropyBounds, FinishReason, Growth, KVUsage, StepTimed
 
-PathStatus = Literal["live", "forked", "finished", "pruned"]
+PathStatus = Literal["live", "forked", "finished", "pruned", "given"]  # given: see TextScored
 _ROUNDING: Final = 1e-6  # relative; weights that differ by less differ in no way that matters
 
 
@@ -59,6 +59,8 @@ class Path:
     # How many bytes a stop string cut off the end of its text, ancestors included. The ancestors'
     # tokens are shown nevertheless, because other paths share them.
     cut: int = 0
+    # Whether it is the second part of a path, from the place on where a given text leaves it
+    is_rest: bool = False
 
     @property
     def weight(self) -> float:
@@ -69,6 +71,32 @@ class Path:
     def born(self) -> int:
         """The step of its first token."""
         return self.weights[0][0]
+
+
+def split(paths: list[Path], stem: Path, kept: int) -> int:
+    """Make the tokens of a path from number `kept` on a path of its own, the last one; return its
+    id, or that of the path if no tokens are left. It is born after its children.
+    """
+    rest = stem.tokens[kept:]
+    if not rest:
+        return stem.id
+    number, born = len(paths), rest[0].step
+    earlier = [change for change in stem.weights if change[0] <= born] or stem.weights[:1]
+    later = [change for change in stem.weights if change[0] > born]
+    weights = [(born, earlier[-1][1]), *later]
+    paths.append(
+        replace(stem, id=number, parent=stem.id, tokens=rest, weights=weights, share=1.0, heir=True)
+    )
+    paths[number].is_rest = True
+    for child in stem.children:
+        paths[child].parent = number
+    stem.tokens, stem.children, stem.weights = stem.tokens[:kept], (number,), earlier
+    stem.status = stem.status if stem.status == "given" else "forked"
+    stem.finish_reason, stem.reward, stem.cut = None, None, 0
+    stem.tokens = [replace(token, cut=0) for token in stem.tokens]
+    stem.fork_entropy, stem.limited_steps = None, [at for at in stem.limited_steps if at < born]
+    paths[number].limited_steps = [at for at in paths[number].limited_steps if at >= born]
+    return number
 
 
 @dataclass(slots=True)

@@ -61,3 +61,37 @@ def test_a_wrong_pattern_is_explained_and_the_labels_stay(open_page: OpenPage) -
     word.press("Enter")
     expect(page.get_by_text("is not a regular expression")).to_be_visible()
     expect(page.locator(".eab .label-chip")).to_have_count(1)
+
+
+def test_a_visitor_lets_the_model_explore_and_asks_about_a_text(open_page: OpenPage) -> None:
+    page = open_page("?example=ball.eab", reduced_motion="reduce")
+    boxes = page.locator(".eab .box.path")
+    expect(boxes.first).to_be_visible()
+    page.locator(".eab").press("End")
+    page.get_by_role("button", name="How likely?").click()
+    word = page.get_by_role("textbox", name="Word, or pattern")
+    word.fill("ball")
+    word.press("Enter")
+    expect(page.locator(".eab .label-chip")).to_have_count(1)
+    low, high, _ = numbers_of(page, 0)
+    count = boxes.count()
+    page.locator(".eab .label-foot select").select_option("0.01")
+    page.locator(".eab .label-foot button", has_text="Explore").click()
+    stop = page.get_by_role("button", name="Stop", exact=True)
+    expect(page.locator(".eab .label-rest")).to_contain_text("texts were explored", timeout=60_000)
+    stop.click()
+    expect(page.get_by_role("button", name="Run", exact=True)).to_be_visible()
+    new_low, new_high, estimate = numbers_of(page, 0)
+    assert new_high - new_low < high - low
+    assert low <= new_low <= estimate <= new_high <= high
+    expect(boxes).to_have_count(count)
+    expect(page.get_by_text("Stopped after")).to_have_count(0)
+    expect(page.locator(".eab .label-form")).to_be_visible()  # it was open before
+    page.get_by_role("combobox", name="Kind of rule").select_option("begins")
+    word.fill("zebra")
+    word.press("Enter")
+    sentence = page.locator(".eab .given-texts button")
+    expect(sentence).to_contain_text("“zebra” leaves the tree at step 1", timeout=60_000)
+    expect(page.locator(".eab .edge.drawn")).not_to_have_count(0)
+    sentence.click()
+    expect(page.get_by_text("You asked about this text")).to_be_visible()

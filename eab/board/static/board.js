@@ -45,6 +45,8 @@ export class Board {
   onRunAt = null;
   /** The user wants these labels. @type {((rules: LabelRule[]) => void) | null} */
   onLabel = null;
+  /** Explore, or read a text. @type {((asked: { until: number, text: string }) => void) | null} */
+  onExtend = null;
   /** Continue all texts that were cut. @type {(() => void) | null} */
   onGoOn = null;
   /** Show the run in the tree that it was grown from, or alone. @type {(() => void) | null} */

@@ -9,7 +9,7 @@ import { diamond, set, shape } from "./elements.js";
 import { hasMissed, missedFork } from "./fork_reasons.js";
 import { labelAt, signOf } from "./labels.js";
 import { BOX, LINE } from "./layout.js";
-import { placeIn, textsAt, weightAt } from "./paths.js";
+import { placeIn, textProbability, textsAt, weightAt } from "./paths.js";
 import { percent } from "./text.js";
 
 const LEAST_NAMED = 0.005; // weight
@@ -33,7 +33,7 @@ export function statusWord(status) {
 /** The sign after the text. @param {Path} path @param {Status} status */
 export function markOf({ finishReason }, status) {
   const end = finishReason === "stop" ? "■" : "→";
-  return { forked: "◆", finished: end, pruned: "×", live: "" }[status];
+  return { forked: "◆", finished: end, pruned: "×", live: "", given: "?" }[status];
 }
 
 /**
@@ -43,7 +43,8 @@ export function markOf({ finishReason }, status) {
  */
 export function weightWords(store, path, step) {
   const { isGraft, sides, weightsInB } = store;
-  const own = percent(weightAt(path, step));
+  const isGiven = path.status === "given";
+  const own = percent(isGiven ? textProbability(store, path) : weightAt(path, step));
   if (!sides || isGraft) return [`${signOf(labelAt(store, path, step))} ${own}`.trim()];
   const side = sides[path.id];
   if (side !== "both") return [`${side.toUpperCase()} ${own}`];

@@ -5,7 +5,15 @@
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
-import { agreeingTexts, childrenOf, joinedPath, lineOf, statusAt, weightAt } from "./paths.js";
+import {
+  agreeingTexts,
+  childrenOf,
+  inTreeOrder,
+  joinedPath,
+  lineOf,
+  statusAt,
+  weightAt,
+} from "./paths.js";
 
 const LIGHT = 0.01; // of the total probability
 const LIGHT_BESIDE_OTHERS = 0.25; // of the mean weight, in a tree of many texts
@@ -57,7 +65,7 @@ export class Branches {
     if (sides) return;
     this.agreeing = agreeingTexts(this.store);
     const isSmall = this.smallness();
-    for (const path of [...paths.values()].sort((a, b) => a.id - b.id)) {
+    for (const path of inTreeOrder([...paths.values()])) {
       const { id, parent } = path;
       const box = this.boxes.get(parent);
       const texts = this.joins && !this.opened.has(id) ? this.agreeing.get(id) : undefined;
@@ -133,8 +141,10 @@ export class Branches {
     const leaves = [...paths.values()].filter(({ status }) => status !== "forked").length;
     const light = Math.min(LIGHT, LIGHT_BESIDE_OTHERS / Math.max(1, leaves));
     const dropped = this.store.droppedPaths();
-    return (/** @type {Path} */ { id, weights }) =>
-      this.folds && (dropped.has(id) || (weights.at(-1)?.weight ?? 1) < light);
+    return (/** @type {Path} */ { id, status, weights }) =>
+      this.folds &&
+      status !== "given" &&
+      (dropped.has(id) || (weights.at(-1)?.weight ?? 1) < light);
   }
 
   /** Whether all branches are drawn. */

@@ -216,6 +216,12 @@ export class Commands {
     this.setLabels(this.store.labels.rules.filter((rule) => rule.label !== label));
   }
 
+  /** Let the model explore, or read a text. @param {{ until: number, text: string }} asked */
+  extend(asked) {
+    this.view.labelHistory = []; // its rules may name other paths then
+    if (this.store.offers.extend) this.board.onExtend?.(asked);
+  }
+
   /** Label all that follows the selected token, or take the label back. @param {number} place */
   mark(place) {
     const label = markNames(this.store)[place];

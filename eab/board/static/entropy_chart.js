@@ -3,7 +3,7 @@
 // all tokens.
 
 /** @import { RunStore } from "./run_store.js" */
-/** @import { Send } from "./types.d.ts" */
+/** @import { Path, Send } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
 import {
   axisTitle,
@@ -20,6 +20,7 @@ import {
 } from "./chart_frame.js";
 import { diamond, fading, set, shape } from "./elements.js";
 import { EntropyLines, isSpread, pathsWithLines, spreadBands } from "./entropy_lines.js";
+import { isOfFork } from "./paths.js";
 import { ThresholdDrag, WhatIfBar } from "./what_if.js";
 
 const GRIP = 7; // pixels on either side of the threshold line
@@ -231,12 +232,11 @@ export class EntropyChart {
 
   /** A mark for each fork. */
   marksOfForks() {
-    const { paths } = this.store;
+    const isFirst = (/** @type {Path} */ { id, parent }) =>
+      this.store.childrenOf(parent).find(isOfFork)?.id === id;
     const first = this.view.branches
       .inView()
-      .filter(
-        ({ id, parent, tokens }) => tokens[0]?.entropy >= 0 && paths.get(parent)?.firstChild === id,
-      );
+      .filter((path) => path.tokens[0]?.entropy >= 0 && path.parent >= 0 && isFirst(path));
     return new Marks(first.map(({ born, tokens: [{ entropy }] }) => this.markAt(born, entropy)));
   }
 

@@ -4,7 +4,7 @@
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path, Token } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
-import { placeIn } from "./paths.js";
+import { isOfFork, placeIn } from "./paths.js";
 import { percent } from "./text.js";
 
 /** The policies that fork where the entropy reaches the threshold. */
@@ -24,7 +24,7 @@ const FORKS_WITHOUT_THRESHOLD = {
  * @param {number} index of a token of the path
  */
 export function missedFork({ run, sides }, path, index) {
-  const isFork = index === 0 && path.parent >= 0;
+  const isFork = index === 0 && isOfFork(path);
   return (
     !isFork &&
     sides === null &&
@@ -67,6 +67,7 @@ export function forkWords(store, path, index) {
  */
 export function forkReason(store, path, index) {
   const { run } = store;
+  if (path.status === "given") return "You asked about this text. It has no weight.";
   const token = path.tokens[index];
   const entropy = token.entropy.toFixed(2);
   const threshold = run.threshold.toFixed(2);
@@ -75,14 +76,14 @@ export function forkReason(store, path, index) {
     const reason = own
       ? `The policy ${run.policy} forked here.`
       : FORKS_WITHOUT_THRESHOLD[run.policy];
-    const why = index === 0 && path.parent >= 0 ? reason : "";
+    const why = index === 0 && isOfFork(path) ? reason : "";
     if (why) return `${why} This branch received ${percent(path.share)} of the weight.`;
     if (own) return `No fork: the policy ${run.policy} decides where there is one.`;
     return `The policy ${run.policy} does not use the threshold.`;
   }
   const reached = `Entropy ${entropy} reached the threshold ${threshold}`;
-  if (index === 0 && path.parent >= 0) {
-    const siblings = store.childrenOf(path.parent).length;
+  if (index === 0 && isOfFork(path)) {
+    const siblings = store.childrenOf(path.parent).filter(isOfFork).length;
     const forked = `${reached}, so path ${path.parent} forked into ${siblings} branches here.`;
     return `${forked}${branchWeight(store, path, token)}`;
   }

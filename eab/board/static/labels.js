@@ -12,6 +12,8 @@ const MOST = 6; // labels
 const MOST_CHARACTERS = 40; // of a label
 const BY_HAND = ["good", "bad"]; // the labels of the first two keys, until there are others
 const KINDS = { contains: "contains", pattern: "matches", json: "is valid JSON" };
+const BEGINS = "begins"; // no rule: the model reads the text
+const WIDTHS = [0.2, 0.1, 0.05, 0.01]; // of what may stay unexplored
 
 /** The sign of a label, beside its colour: the key that marks with it. @param {number} label */
 export function signOf(label) {
@@ -104,6 +106,7 @@ export class LabelBar {
     this.kind = element("select", { "aria-label": "Kind of rule" });
     for (const [kind, words] of Object.entries(KINDS))
       this.kind.append(element("option", { value: kind }, words));
+    this.begins = element("option", { value: BEGINS }, "begins with");
     this.kind.onchange = () => this.render();
     const name = { "aria-label": "Word, or pattern", placeholder: "a word", maxlength: 500 };
     this.input = element("input", { type: "text", ...name });
@@ -118,8 +121,17 @@ export class LabelBar {
     this.rest = element("span", { class: "label-rest" });
     const back = () => send("undoLabels");
     this.undo = wordButton("Undo", "take the last change of labels back (u)", back);
-    this.foot = element("p", { class: "label-foot" }, this.rest, this.undo);
-    const parts = [this.form, this.list, this.foot];
+    this.until = element("select", { "aria-label": "Until this share is unexplored" });
+    for (const width of WIDTHS)
+      this.until.append(element("option", { value: width }, `to ${percent(width)}`));
+    this.until.value = String(WIDTHS[1]);
+    const explore = () => send("extend", { until: Number(this.until.value), text: "" });
+    const why = "let the model write the most likely texts that were not seen: the ranges shrink";
+    this.explore = wordButton("Explore", why, explore);
+    const foot = [this.rest, this.explore, this.until, this.undo];
+    this.foot = element("p", { class: "label-foot" }, ...foot);
+    this.given = element("ul", { class: "given-texts", "aria-live": "polite" });
+    const parts = [this.form, this.list, this.foot, this.given];
     this.root = element("div", { class: "labels", hidden: "" }, ...parts);
   }
 
@@ -138,9 +150,10 @@ export class LabelBar {
   }
 
   add() {
+    const text = this.kind.value === "json" ? "" : this.input.value.trim();
+    if (!text && this.kind.value !== "json") return this.focus();
+    if (this.kind.value === BEGINS) return this.send("extend", { until: 0, text });
     const kind = /** @type {LabelRule["kind"]} */ (this.kind.value);
-    const text = kind === "json" ? "" : this.input.value.trim();
-    if (!text && kind !== "json") return this.focus();
     const label = (kind === "json" ? "JSON" : text).slice(0, MOST_CHARACTERS);
     const { rules } = this.store.labels;
     this.input.value = "";
@@ -154,10 +167,12 @@ export class LabelBar {
     const isOpen = canChange && this.view.labelsOpen;
     this.button.hidden = !canChange;
     this.button.setAttribute("aria-expanded", String(isOpen));
-    this.root.hidden = !isOpen && !labels.shares.length;
+    this.root.hidden = !isOpen && !labels.shares.length && !labels.given.length;
     this.form.hidden = !isOpen;
     this.input.hidden = this.kind.value === "json";
     this.input.disabled = labels.shares.length >= MOST;
+    if (!offers.extend) this.begins.remove();
+    else if (!this.begins.parentNode) this.kind.append(this.begins);
     while (this.chips.length < labels.shares.length) this.chips.push(new Chip(this.send));
     const shown = this.chips.slice(0, labels.shares.length);
     for (const [place, chip] of shown.entries())
@@ -167,17 +182,26 @@ export class LabelBar {
       this.list.replaceChildren(...shown.map(({ root }) => root));
     this.undo.hidden = !canChange || !this.view.labelHistory.length;
     this.rest.textContent = this.restWords();
+    const isLeft = labels.shares.length && percent(labels.unexplored) !== percent(0);
+    this.explore.hidden = this.until.hidden = !offers.extend || !isLeft;
     this.foot.hidden = this.undo.hidden && !this.rest.textContent;
+    this.given.replaceChildren(
+      ...labels.given.map(([path, sentence]) => {
+        const show = () => this.send("reveal", { path, token: 0 });
+        return element("li", {}, wordButton(sentence, "show it in the tree", show));
+      }),
+    );
   }
 
   /** What the bars do not say, in a sentence. */
   restWords() {
-    const { shares, unexplored } = this.store.labels;
+    const { shares, unexplored, explored } = this.store.labels;
     const { length } = shares;
     if (length >= MOST) return `There are at most ${MOST} labels.`;
     if (!length)
       return this.view.labelsOpen ? "Or select a token and press 1 or 2 to mark it." : "";
     if (percent(unexplored) === percent(0)) return "All that the model may write was seen.";
-    return `${percent(unexplored)} was not explored: it may have any label (hatched).`;
+    const more = explored ? ` ${explored} more texts were explored.` : "";
+    return `${percent(unexplored)} was not explored: it may have any label (hatched).${more}`;
   }
 }

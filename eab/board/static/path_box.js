@@ -184,7 +184,7 @@ export class PathBox {
     const wording = status === "forked" && this.view.isWording(path) ? " wording" : "";
     const thin = this.height < THINNEST_WITH_TEXT ? " thin" : "";
     set(this.group, { class: `box path ${status}${classes}${foundClass}${wording}${thin}` });
-    const drawn = path.drawn ? " drawn" : "";
+    const drawn = path.drawn || path.status === "given" ? " drawn" : "";
     set(this.edge, { class: `edge${classes}${foundClass}${drawn}` });
     const label = labelAt(this.store, path, this.view.cursor);
     set(this.frame, { class: label < 0 ? "frame" : `frame labelled label-${label}` });
@@ -260,10 +260,11 @@ export class PathBox {
     set(this.mark, { x: this.width + (status !== "forked" ? 6 : aligned ? 1 : 3) });
     set(this.ring, { cx: this.width + MARK_MIDDLE, r: this.radius.toFixed(1) });
     set(this.tip, { cx: this.width + 8 });
-    const alone = path.parent < 0 || layout.only[path.id];
+    const alone = path.parent < 0 || path.rest || layout.only[path.id];
     const others = path.drawn ? "others " : "";
-    this.share.textContent = alone ? "" : `${others}${percent(path.share)}`;
-    const isLeaf = status === "live" || status === "finished";
+    const share = path.status === "given" ? path.tokens[0].probability : path.share;
+    this.share.textContent = alone ? "" : `${others}${percent(share)}`;
+    const isLeaf = status === "live" || status === "finished" || status === "given";
     const texts = path.joined ? this.fold.count(path, this.width + WEIGHT_X) : "";
     const top = texts ? -2 : 4 - ((weights.length - 1) * WEIGHT_LINE) / 2;
     const shown = isLeaf && this.store.paths.size > 1 ? weights : [];

@@ -56,7 +56,7 @@ export function agreeingTexts(store) {
   /** @type {Set<number>} */
   const differing = new Set();
   for (const text of answers.size ? paths.values() : []) {
-    if (text.status === "forked" || text.status === "pruned") continue;
+    if (!["live", "finished"].includes(text.status)) continue;
     /** @type {Path | undefined} */
     let at = text;
     // If the texts under a path differ, those under its ancestors differ too.
@@ -103,6 +103,32 @@ export function placeIn(box, token) {
     index -= path.tokens.length;
   }
   return { path: box, index: token };
+}
+
+/** Whether it is a branch of a fork. @param {Path} path */
+export function isOfFork(path) {
+  return path.parent >= 0 && !path.rest && path.status !== "given";
+}
+
+/** The probability of its text. @param {RunStore} store @param {Path} path */
+export function textProbability({ paths }, path) {
+  let product = 1;
+  for (let at = /** @type {Path | undefined} */ (path); at; at = paths.get(at.parent))
+    for (const { probability } of at.tokens) product *= Math.max(0, probability);
+  return product;
+}
+
+/** Parents before their children. @param {Path[]} paths */
+export function inTreeOrder(paths) {
+  const children = childrenOf(paths);
+  /** @type {Path[]} */
+  const ordered = [];
+  const pending = [...(children.get(-1) ?? [])];
+  for (let path = pending.pop(); path; path = pending.pop()) {
+    ordered.push(path);
+    pending.push(...(children.get(path.id) ?? []).reverse());
+  }
+  return ordered;
 }
 
 /** The children of each path, in order of birth, by its id; -1: the prompt. @param {Path[]} paths */

@@ -5,7 +5,7 @@
 /** @import { Candidate, Deciding, DecidingMessage, Message, Offers, Path, PathMessage } from "./types.d.ts" */
 /** @import { Labels, LabelsMessage, RunInfo, Sentences, Side, Step } from "./types.d.ts" */
 /** @import { StepMessage, Token, TokenPlace, TokenTuple } from "./types.d.ts" */
-import { childrenOf } from "./paths.js";
+import { childrenOf, inTreeOrder, isOfFork } from "./paths.js";
 
 // Probabilities arrive as integers in units of 1 / SHARES (`SHARES` in eab/board/messages.py).
 const SHARES = 100_000;
@@ -92,6 +92,7 @@ function decodePath(message, texts, before, since) {
     weights: [...(known?.weights.filter(({ step }) => step < since) ?? []), ...weights],
     share: message.share,
     drawn: message.drawn,
+    rest: message.rest,
     born: known?.born ?? message.born,
     touched: message.touched,
     limitedSteps: [
@@ -102,7 +103,6 @@ function decodePath(message, texts, before, since) {
       ...(known?.tokens.slice(0, message.first_token) ?? []),
       ...message.tokens.map((tuple) => decodeToken(tuple, texts)),
     ],
-    firstChild: before?.firstChild ?? null,
   };
 }
 
@@ -126,16 +126,16 @@ function decodeDeciding(message) {
 
 /** @param {LabelsMessage | null} message @returns {Labels} */
 function decodeLabels(message) {
-  const { rules, shares, unexplored, cover } = message ?? NO_LABELS;
+  const { rules, shares, unexplored, explored, cover, given } = message ?? NO_LABELS;
   /** @type {Labels["cover"]} */
   const byPath = new Map();
   for (const [path, token, label] of cover)
     byPath.set(path, [...(byPath.get(path) ?? []), { token, label }]);
-  return { rules, shares, unexplored, cover: byPath };
+  return { rules, shares, unexplored, explored, cover: byPath, given };
 }
 
 /** @type {LabelsMessage} */
-const NO_LABELS = { rules: [], shares: [], unexplored: 1, cover: [] };
+const NO_LABELS = { rules: [], shares: [], unexplored: 1, explored: 0, cover: [], given: [] };
 
 export class RunStore {
   run = NO_RUN;
@@ -239,8 +239,6 @@ export class RunStore {
     const path = decodePath(message, texts, before, since);
     this.paths.set(path.id, path);
     this.families = null;
-    const parent = this.paths.get(path.parent);
-    if (parent) parent.firstChild = Math.min(parent.firstChild ?? path.id, path.id);
     for (const { entropy, whole } of path.tokens.slice(message.first_token)) {
       this.highestEntropy = Math.max(this.highestEntropy, entropy, whole?.high ?? 0);
       this.hasBands ||= whole !== null;
@@ -283,7 +281,7 @@ export class RunStore {
   }
 
   forkSteps() {
-    const children = [...this.paths.values()].filter((path) => path.parent >= 0);
+    const children = [...this.paths.values()].filter((path) => isOfFork(path));
     return [...new Set(children.map((path) => path.born))];
   }
 
@@ -297,13 +295,13 @@ export class RunStore {
   droppedPaths() {
     /** @type {Set<number>} */
     const dropped = new Set();
-    const all = [...this.paths.values()].sort((a, b) => b.id - a.id);
+    const all = inTreeOrder([...this.paths.values()]).reverse();
     const parents = new Set(all.map(({ parent }) => parent));
     /** @type {Set<number>} */
     const survived = new Set();
     for (const { id, parent, status } of all) {
       const nothingLeft = status === "forked" && parents.has(id) && !survived.has(id);
-      if (status === "pruned" || nothingLeft) dropped.add(id);
+      if ((status === "pruned" && !survived.has(id)) || nothingLeft) dropped.add(id);
       else survived.add(parent);
     }
     return dropped;

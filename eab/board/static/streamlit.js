@@ -47,6 +47,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   board.onWhatIf = (request) => setTriggerValue("what_if", { run, ...request });
   board.onRunAt = (threshold) => setTriggerValue("run_at", { run, threshold });
   board.onLabel = (rules) => setTriggerValue("label", { run, rules });
+  board.onExtend = (asked) => setTriggerValue("extend", { run, ...asked });
   board.onGraft = () => setTriggerValue("graft", !offers.graft);
   if (message) {
     board.update(message);

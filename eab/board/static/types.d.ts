@@ -10,7 +10,7 @@ import type { Tour } from "./tour.js";
 
 // ---- the message
 
-export type Status = "live" | "forked" | "finished" | "pruned";
+export type Status = "live" | "forked" | "finished" | "pruned" | "given";
 export type Side = "both" | "a" | "b";
 
 /**
@@ -35,6 +35,7 @@ export interface PathMessage {
   weights: [step: number, weight: number][]; // all, or if first_token > 0 those since since_step
   share: number; // of the fork's weight
   drawn: boolean; // whether it stands for all tokens without a branch of their own
+  rest: boolean; // whether it goes on where a given text leaves its parent
   born: number;
   touched: number; // step of the last change
   limited_steps: number[]; // as the weights
@@ -92,7 +93,9 @@ export interface LabelsMessage {
   rules: LabelRule[];
   shares: LabelShare[];
   unexplored: number;
+  explored: number; // texts that were explored
   cover: [path: number, token: number, label: number][];
+  given: [path: number, sentence: string][]; // the texts that the user gave
 }
 
 export interface Message {
@@ -158,6 +161,7 @@ export interface Offers {
   graft?: boolean | null; // whether the run is shown in the tree it grew from; null if it is not grown
   growth_steps?: (number | string)[];
   label?: boolean; // whether the labels can be changed
+  extend?: boolean; // whether the model can read texts that the run does not have
   link?: LinkOffer | null;
 }
 
@@ -211,7 +215,9 @@ export interface Labels {
   rules: LabelRule[];
   shares: LabelShare[];
   unexplored: number;
+  explored: number;
   cover: Map<number, { token: number; label: number }[]>;
+  given: [path: number, sentence: string][];
 }
 
 export interface Candidate {
@@ -242,11 +248,11 @@ export interface Path {
   weights: { step: number; weight: number }[];
   share: number;
   drawn: boolean;
+  rest: boolean;
   born: number;
   touched: number;
   limitedSteps: number[];
   tokens: Token[];
-  firstChild: number | null;
   joined?: Joined; // if it is the box of several texts
 }
 

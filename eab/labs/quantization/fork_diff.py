@@ -80,10 +80,9 @@ def _entropies(run: RunState) -> Mapping[Prefix, float]:
 
 def _forks(run: RunState) -> Mapping[Prefix, str]:
     forks = {}
-    for path in run.paths:
-        if path.status == "forked":
-            tokens = list(run.tokens(path.id))
-            forks[tuple(token.id for token in tokens)] = "".join(token.text for token in tokens)
+    for path in run.forks():
+        tokens = list(run.tokens(path.id))
+        forks[tuple(token.id for token in tokens)] = "".join(token.text for token in tokens)
     return forks
 
 

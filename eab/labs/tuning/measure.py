@@ -59,7 +59,7 @@ class Measurement:
             made="run" if seconds is not None else "resimulated",
             seconds=seconds,
             tokens=run.tokens_needed,
-            forks=sum(path.status == "forked" for path in run.paths),
+            forks=len(run.forks()),
             paths=len(run.leaves()),
             kv_bytes=last.peak_bytes if last is not None else 0,
             distinct_texts=len({run.text(leaf.id) for leaf in run.leaves()}),

@@ -1,0 +1,174 @@
+"""Texts that a run did not write: explored ones narrow the bounds, and anybody can ask about one."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from table_model import TableModel, random_table
+
+from eab import EntropyAdaptiveBranching, Run
+from eab.board.messages import board_message
+from eab.errors import ConfigError, PromptError, RecordError
+from eab.events import Labelled, LabelRule, RunEnded, TextScored
+from eab.record import dumps, loads
+
+LENGTH = 4
+EXACT = {"max_new_tokens": LENGTH, "entropy_threshold": 0.8, "temperature": 1, "top_p": 1}
+
+
+def chain(seed=3):
+    return TableModel(random_table(seed, 5), stop_ids=[4])
+
+
+def exact(model, has):
+    texts = model.all_texts(0, LENGTH)
+    words = (("".join(model.text(token) for token in text if token != 4), p) for text, p in texts)
+    return math.fsum(p for text, p in words if has(text))
+
+
+@pytest.mark.parametrize("policy", ["fair", "arithmetic", "independent", "stochastic-beam"])
+def test_bounds_hold_and_shrink_and_weights_stay(policy):
+    model, rules = chain(), {"two": " 2", "many": lambda text: text.count(" 1") >= 2}
+    two = exact(model, lambda text: " 2" in text and text.count(" 1") < 2)  # the later rule counts
+    truth = {"two": two, "many": exact(model, rules["many"])}
+    explorer = EntropyAdaptiveBranching(model, policy=policy, max_paths=4, **EXACT)
+    for seed in range(20):
+        run = explorer.run([0], seed=seed)
+        found = [run.labelled(rules)]
+        for until in (0.5, 0.2, 0.05):
+            run = explorer.explore(run, rules, until=until, most=1000)
+            found.append(run.labelled(rules))
+            assert found[-1].unexplored <= until + 1e-6
+            assert sum(sample.weight for sample in run.samples) == pytest.approx(1)
+        for name, probability in truth.items():
+            for before, after in pairwise(label[name] for label in found):
+                assert before.low - 1e-9 <= after.low <= probability + 1e-9
+                assert probability - 1e-9 <= after.high <= before.high + 1e-9
+                assert after.low <= after.estimate <= after.high
+
+
+def test_when_all_is_explored_every_probability_is_exact():
+    model = chain(8)
+    explorer = EntropyAdaptiveBranching(model, max_paths=2, **EXACT)
+    run = explorer.explore(explorer.run([0]), until=0, most=1000)
+    texts = {sample.token_ids: sample for sample in (*run.samples, *run.explored)}
+    for text, probability in model.all_texts(0, LENGTH):
+        assert math.exp(texts[tuple(text)].log_prob) == pytest.approx(probability)
+    assert run.labelled({}.get).unexplored == pytest.approx(0, abs=1e-6)
+
+
+def test_what_a_label_covers_needs_no_exploring():
+    explorer = EntropyAdaptiveBranching(chain(), max_paths=3, **EXACT)
+    run = explorer.run([0])
+    begun = max(run.paths, key=lambda path: len(path.tokens))
+    run.apply(Labelled(len(run.steps), (LabelRule("all", "mark", path=begun.id, token=0),)))
+    count = run.tokens_before(begun.id) + 1
+    first = [token.id for token in run.tokens(begun.id)][:count]
+    grown = explorer.explore(run, until=0, most=1000)
+    assert grown.explored
+    for sample in grown.explored:
+        assert [*sample.token_ids[:count]] != first
+
+
+def test_labels_follow_the_tokens_of_a_path_that_a_given_text_splits():
+    explorer = EntropyAdaptiveBranching(chain(), policy="greedy", **EXACT)
+    run = explorer.run([0])
+    marks = tuple(LabelRule(f"at {at}", "mark", path=0, token=at) for at in range(LENGTH - 1))
+    run.apply(Labelled(len(run.steps), marks))
+    ids, grown = [token.id for token in run.tokens(0)], run
+    for text in (
+        *("".join(f" {token}" for token in [*ids[:at], (ids[at] + 1) % 4]) for at in (2, 0)),
+        " 0 0 0 0",
+    ):
+        grown = explorer.add_text(grown, text)
+    assert len(grown.paths) > 3
+    for rule in grown.labels:
+        before = [*grown.tokens(rule.path)][: grown.tokens_before(rule.path) + rule.token + 1]
+        assert [token.id for token in before] == ids[: int(rule.label[-1]) + 1]
+    assert grown.samples[0].token_ids == run.samples[0].token_ids
+    assert grown.labelled()["at 2"].low == pytest.approx(run.labelled()["at 2"].low)
+    assert len(grown.forks()) == len(run.forks())
+    order = [path.id for path in grown.in_tree_order()]
+    assert sorted(order) == [*range(len(grown.paths))]
+    assert all(order.index(path.parent) < order.index(path.id) for path in grown.paths[1:])
+
+
+def test_a_stop_string_ends_explored_texts():
+    explorer = EntropyAdaptiveBranching(chain(), max_paths=2, stop=[" 2"], **EXACT)
+    run = explorer.explore(explorer.run([0]), until=0, most=1000)
+    model, texts = explorer.model, [sample.text for sample in run.explored]
+    assert texts
+    assert not any(" 2" in text for text in texts)
+    assert run.probability(lambda text: " 1" in text).low == pytest.approx(
+        exact(model, lambda text: " 1" in text.split(" 2")[0]), abs=1e-4
+    )
+
+
+def test_the_run_stays_what_it_was_and_fits_into_a_file():
+    explorer = EntropyAdaptiveBranching("embedded", preset="balanced", max_new_tokens=16)
+    run = explorer.run("Once upon a time")
+    grown = explorer.explore(run, until=0.3, most=16)
+    assert 0 < len(grown.explored) <= 16
+    assert grown.samples == run.samples
+    assert repr(grown.paths) == repr(run.paths)
+    again = Run(loads(dumps(grown.events)))
+    assert again.explored == grown.explored
+    assert grown.what_if(threshold=run.started.threshold_nats).samples == run.samples
+
+
+def test_a_text_that_one_asks_about_is_a_branch_with_the_price_of_each_token():
+    explorer = EntropyAdaptiveBranching("embedded", preset="balanced", max_new_tokens=16)
+    run = explorer.run("Once upon a time")
+    grown = explorer.add_text(run, ", there was a small robot")
+    [path] = [path for path in grown.paths if path.status == "given"]
+    [score] = explorer.score("Once upon a time", [", there was a small robot"])
+    assert (path.status, path.finish_reason, path.weight) == ("given", None, 0)
+    tokens = [*grown.tokens(path.id)]
+    assert [token.id for token in tokens] == [token.id for token in score.spellings[0].tokens]
+    for token, other in zip(tokens, score.spellings[0].tokens, strict=True):
+        assert token.log_prob == pytest.approx(max(other.log_prob, -1e6), abs=1e-4)
+    event = next(event for event in grown.events if isinstance(event, TextScored))
+    own = [token.model_log_prob for token in score.spellings[0].tokens]
+    assert event.model_log_probs == pytest.approx(own[-len(path.tokens) :], abs=1e-4)
+    assert [sample.weight for sample in grown.samples] == [sample.weight for sample in run.samples]
+    assert "data:image/svg" in grown._repr_html_()
+    assert "given" in grown.to_graphml()
+    again = Run(loads(dumps(grown.events)))
+    assert repr(again.paths) == repr(grown.paths)
+    words = " leaves the tree at step "
+    assert words in board_message(grown)["labels"]["given"][0][1]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("", "is empty"), (" 2" * 100, "at most 4"), (" 1 1 1 1", "begins with that")],
+)
+def test_what_cannot_be_asked(text, words):
+    table = np.full((4, 4), 1e-12)
+    table[:, 1] = 1
+    explorer = EntropyAdaptiveBranching(TableModel(table), **EXACT)
+    with pytest.raises(PromptError, match=words):
+        explorer.add_text(explorer.run([0]), text)
+
+
+def test_a_stopped_run_is_not_explored():
+    explorer = EntropyAdaptiveBranching(chain(), max_paths=2, **EXACT)
+    events = [*explorer.run([0]).events]
+    cut = events[: len(events) // 2]
+    with pytest.raises(ConfigError, match="stopped before"):
+        explorer.explore([*cut, RunEnded(1, "stopped")])
+
+
+@pytest.mark.parametrize("change", [{"path": 99}, {"kept": 99}, {"path": 1, "kept": 0}])
+def test_a_file_with_a_scored_text_at_no_place_is_refused(change):
+    from msgspec import structs
+
+    explorer = EntropyAdaptiveBranching(chain(), max_paths=4, **EXACT)
+    run = explorer.explore(explorer.run([0], seed=1), most=1, until=0)
+    events = [
+        structs.replace(event, **change) if isinstance(event, TextScored) else event
+        for event in run.events
+    ]
+    with pytest.raises(RecordError):
+        Run(events)
