@@ -21,9 +21,8 @@ def predicted(
     step: int,
 ) -> Predicted:
     """The predictions of all live paths."""
-    # typical_p may remove the most likely tokens, from which the bounds are computed.
-    bounded = model.kv_shape.blocks is not None and config.typical_p == 1.0
-    bounds = _bounds(model, config, predictions) if bounded else [None] * len(leaves)
+    on_server = model.kv_shape.blocks is not None
+    bounds = _bounds(model, config, predictions) if on_server else [None] * len(leaves)
     rows = zip(leaves, predictions.entropies, bounds, strict=True)
     seen = [
         PathPrediction(leaf.path, entropy, _candidates(model, predictions, index), whole)
