@@ -1,5 +1,5 @@
-"""The runs or sweeps saved on the server (save, open, rename, delete and undo), and the widget that
-opens a visitor's file.
+"""The runs or sweeps saved on the server (save, open, rename, delete), and the widget that opens a
+visitor's file.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,6 @@ class Gallery(Generic[Kept]):
         chosen = saved.get(st.session_state[self.chosen])
         if chosen is not None:
             self._change(store, chosen)
-        self._undo(store)
         if to_save is not None:
             self._save(store, to_save, name)
         st.caption("Stored on the server. Everyone with access can see, rename and delete these.")
@@ -90,11 +89,20 @@ class Gallery(Generic[Kept]):
         )
         right.button(
             "Delete",
-            on_click=self._delete,
-            args=(store, chosen),
+            on_click=st.session_state.__setitem__,
+            args=(self._key("deleting"), chosen.id),
             key=self._key("delete"),
             width="stretch",
         )
+        if st.session_state.get(self._key("deleting")) == chosen.id:
+            st.button(
+                "Delete for good",
+                on_click=self._delete,
+                args=(store, chosen.id),
+                key=self._key("delete_for_good"),
+                type="primary",
+                width="stretch",
+            )
 
     @status.errors_as_message()
     def _rename(self, store: NamedStore[Kept], saved_id: str, key: str) -> None:
@@ -103,21 +111,8 @@ class Gallery(Generic[Kept]):
         st.session_state[self.chosen] = saved_id
 
     @status.errors_as_message()
-    def _delete(self, store: NamedStore[Kept], chosen: Saved) -> None:
-        store.delete(chosen.id)
-        st.session_state[self._key("deleted")] = chosen
-
-    def _undo(self, store: NamedStore[Kept]) -> None:
-        deleted: Saved | None = st.session_state.get(self._key("deleted"))
-        if deleted is None:
-            return
-        st.caption(f"Deleted: {plain(token_text.visible(deleted.name))}")
-        st.button("Undo", on_click=self._restore, args=(store, deleted), key=self._key("undo"))
-
-    @status.errors_as_message()
-    def _restore(self, store: NamedStore[Kept], deleted: Saved) -> None:
-        st.session_state[self._key("deleted")] = None
-        store.restore(deleted.id)
+    def _delete(self, store: NamedStore[Kept], saved_id: str) -> None:
+        store.delete(saved_id)
 
     def _save(self, store: NamedStore[Kept], content: Kept, name: str) -> None:
         suggested = shorten(" ".join(token_text.visible(name).split()), 40)
