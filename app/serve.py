@@ -1,7 +1,7 @@
 """The explorer as a server: `python -m app.serve`, started by `eab app`.
 
-The server's rules are checked first. Then Streamlit serves app/main.py, with headers, /healthz and
-/metrics around it.
+The server's rules are checked first. Then Streamlit serves app/main.py, with headers and /healthz
+around it.
 """
 
 import argparse
@@ -74,7 +74,6 @@ def _application(asked: argparse.Namespace) -> Any:
 
     answers = {
         "healthz": http.health,
-        "metrics": http.prometheus,
         f"{board_files.FOLDER}/{{name}}": board_files.board_file,
     }
     board_files.is_served = page_style.is_served = True

@@ -13,16 +13,10 @@ from typing import Any, Final, Generic, Literal, TypeAlias
 
 from msgspec import structs
 
-from app.server import metrics
 from eab.engine.job import Job, State
 from eab.engine.request import Request
 from eab.errors import EabError
-from eab.events import (
-    EndReason,
-    Pause,
-    RunEnded,
-    TokensAppended,
-)
+from eab.events import EndReason, Pause, RunEnded
 from eab.run import RunFold
 
 _LOG: Final = logging.getLogger(__name__)
@@ -46,8 +40,7 @@ class LiveTask(Generic[State]):
         self.reading: tuple[int, int] | None = None
         # From the start to the end of the last turn, including the turns of other tasks in between.
         self.turns, self.seconds = 0, 0.0
-        self._asked_at, self._started_at = time.perf_counter(), 0.0
-        self._has_token = False
+        self._started_at = 0.0
         self._texts: list[array[int]] | None = None  # of a run whose events were dropped
         self._stop = threading.Event()
         self._watched_at = time.monotonic()
@@ -156,28 +149,14 @@ class LiveTask(Generic[State]):
             event = structs.replace(event, reason="unwatched")
         self.events.append(event)
         self.state.apply(event)
-        if isinstance(event, TokensAppended):
-            self._count_tokens(len(event.tokens))
         if self.state.ended is not None and self.active:
             self.status = "ended"
-            self._count_end(self.state.ended.reason)
-
-    def _count_end(self, reason: str) -> None:
-        if self.job.stops_after is None:
-            metrics.RUNS.labels(reason).inc()
-
-    def _count_tokens(self, new: int) -> None:
-        metrics.TOKENS.inc(new)
-        if not self._has_token:
-            self._has_token = True
-            metrics.FIRST_TOKEN.observe(time.perf_counter() - self._asked_at)
 
     def fail(self, message: str) -> None:
         """Fail with this explanation; the events stay."""
         with self.lock:
             if self.active:
                 self.message, self.status = message, "failed"
-                self._count_end("failed")
 
 
 def explain(error: BaseException) -> str:
@@ -192,7 +171,6 @@ def explain(error: BaseException) -> str:
 
 def explain_restart(error: BaseException) -> str:
     """Log the error without prompts or texts; return the explanation for users of active runs."""
-    metrics.RESTARTS.inc()
     name, frames = type(error).__name__, "".join(traceback.format_tb(error.__traceback__))
     _LOG.error("The worker stopped with %s and was restarted.\n%s", name, frames)
     return (

@@ -205,7 +205,7 @@ class Rules:
         Text(500),
         SERVER,
         "Key",
-        "Key for the Server page and /metrics. If it is empty, nobody can open them.",
+        "Key for the Server page. If it is empty, nobody can open it.",
     )
 
     @property

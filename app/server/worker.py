@@ -14,7 +14,6 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from app.server import metrics
 from app.server.admission import Admission
 from app.server.batched_runs import MAX_RUNNING, BatchedRuns, kv_total_bytes
 from app.server.estimate import QueuePosition, position_in
@@ -104,7 +103,6 @@ class Worker:
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="eab-worker", daemon=True)
         self._thread.start()
-        metrics.watch(self)
         atexit.register(self.close)  # a thread inside torch must not outlive the interpreter
 
     def start(self, job: Job[State], owner: str = "", scope: str = "") -> LiveTask[State]:
