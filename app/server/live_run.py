@@ -5,10 +5,7 @@ import secrets
 import threading
 import time
 import traceback
-from array import array
 from collections.abc import Iterator
-from copy import copy
-from dataclasses import replace
 from typing import Any, Final, Generic, Literal, TypeAlias
 
 from msgspec import structs
@@ -17,7 +14,7 @@ from eab.engine.job import Job, State
 from eab.engine.request import Request
 from eab.errors import EabError
 from eab.events import EndReason, Pause, RunEnded
-from eab.run import RunFold
+from eab.run import RunFold, RunState
 
 _LOG: Final = logging.getLogger(__name__)
 UNWATCHED_SECONDS: Final = 120.0  # browsers run the timers of hidden tabs only once a minute
@@ -41,7 +38,6 @@ class LiveTask(Generic[State]):
         # From the start to the end of the last turn, including the turns of other tasks in between.
         self.turns, self.seconds = 0, 0.0
         self._started_at = 0.0
-        self._texts: list[array[int]] | None = None  # of a run whose events were dropped
         self._stop = threading.Event()
         self._watched_at = time.monotonic()
 
@@ -94,9 +90,19 @@ class LiveTask(Generic[State]):
             return self.active
 
     @property
+    def _run(self) -> RunState | None:
+        return self.state.run if isinstance(self.state, RunFold) else None
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens a run has; 0 for other tasks."""
+        run = self._run
+        return 0 if run is None else sum(len(path.tokens) for path in run.paths)
+
+    @property
     def kv_bytes(self) -> int:
         """KV memory of a run in bytes, as measured in its last step; 0 for other tasks."""
-        run = self.state.run if isinstance(self.state, RunFold) else None
+        run = self._run
         if run is None or (kv := run.last_kv) is None:
             return 0
         return kv.bytes_alone(run.started.model.row_bytes)
@@ -104,23 +110,13 @@ class LiveTask(Generic[State]):
     def texts(self) -> list[tuple[int, ...]]:
         """The token ids of each text of a run, prompt included; empty for other tasks."""
         with self.lock:
-            run = self.state.run if isinstance(self.state, RunFold) else None
-            if self._texts is not None:
-                return [tuple(text) for text in self._texts]
+            run = self._run
             if run is None:
                 return []
             prompt = run.started.prompt_tokens
             return [
                 (*prompt, *(token.id for token in run.tokens(leaf.id))) for leaf in run.leaves()
             ]
-
-    def without_events(self) -> "LiveTask[State]":
-        """A copy of this ended task that has only its times and texts."""
-        outline = copy(self)
-        outline._texts = [array("q", text) for text in self.texts()]
-        outline.job = replace(self.job, state=type(self.state)())
-        outline.state, outline.events = outline.job.state, []
-        return outline
 
     def mark_watched(self) -> None:
         """Note that a page is showing the task right now."""
