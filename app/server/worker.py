@@ -15,12 +15,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from app.server.admission import Admission
-from app.server.batched_runs import MAX_RUNNING, BatchedRuns, kv_total_bytes
+from app.server.batched_runs import MAX_RUNNING, BatchedRuns, ServingNow, kv_total_bytes
 from app.server.estimate import QueuePosition, position_in
 from app.server.live_run import LiveTask, explain, explain_restart
 from app.server.model_cache import DRAFT, ModelCache, give_back
 from app.server.rules import PRIVATE, Rules
-from app.server.serving_log import ServingNow
 from eab.analysis.prefixes import PrefixesNow
 from eab.engine.fair_queue import FairQueue
 from eab.engine.job import Job, JobContext, State
@@ -85,7 +84,7 @@ class TimeSlices:
 
 
 MAX_REMEMBERED: Final = 100  # tasks
-MAX_TOKENS: Final = 150_000  # in all of them; each takes about 1.6 KB
+MAX_TOKENS: Final = 150_000  # in all of them; each takes about 1.7 KB
 
 
 class Remembered:

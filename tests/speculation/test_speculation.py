@@ -16,7 +16,7 @@ from eab import record
 from eab.branching.sampling import Predictions
 from eab.caches.base import check_limit
 from eab.config import BranchingConfig, CacheName, DrafterName
-from eab.engine.lookahead import Lookahead
+from eab.engine.paths import Lookahead
 from eab.errors import ConfigError, ModelError, RecordError
 from eab.events import Event, KvMeasured, Speculated, StepTimed
 from eab.run import RunState, fold

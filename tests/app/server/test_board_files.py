@@ -7,18 +7,18 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from app.server import board_files
+from app.server import page_files
 from eab.board import bundle
 
 
 def client() -> TestClient:
-    route = Route(f"/{board_files.FOLDER}/{{name}}", board_files.board_file)
+    route = Route(f"/{page_files.FOLDER}/{{name}}", page_files.board_file)
     return TestClient(Starlette(routes=[route]))
 
 
 def test_the_loader_names_files_that_the_server_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(board_files, "is_served", True)
-    loader = board_files.component()["js"]
+    monkeypatch.setattr(page_files, "is_served", True)
+    loader = page_files.component()["js"]
     found = re.search(r'new URL\("([^"]+)"', loader)
     assert found is not None
     script, style = (client().get(f"/{found[1]}.{kind}") for kind in ("js", "css"))
@@ -30,7 +30,7 @@ def test_the_loader_names_files_that_the_server_serves(monkeypatch: pytest.Monke
 
 
 def test_without_our_server_streamlit_sends_the_files_themselves() -> None:
-    assert board_files.component() == {
+    assert page_files.component() == {
         "js": bundle.javascript("streamlit"),
         "css": bundle.stylesheet(),
     }
@@ -38,4 +38,4 @@ def test_without_our_server_streamlit_sends_the_files_themselves() -> None:
 
 def test_other_names_are_not_found() -> None:
     for name in ("0000000000000000.js", "board.js", "..%2Fserve.py"):
-        assert client().get(f"/{board_files.FOLDER}/{name}").status_code == 404
+        assert client().get(f"/{page_files.FOLDER}/{name}").status_code == 404
