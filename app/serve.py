@@ -1,7 +1,7 @@
 """The explorer as a server: `python -m app.serve`, started by `eab app`.
 
-The server's rules are checked first. Then Streamlit serves app/main.py, with headers, /healthz and
-/metrics around it.
+The server's rules are checked first. Then Streamlit serves app/main.py, with headers and /healthz
+around it.
 """
 
 import argparse
@@ -70,14 +70,13 @@ def _application(asked: argparse.Namespace) -> Any:
     from starlette.middleware import Middleware
     from starlette.routing import Route
 
-    from app.server import board_files, http, page_style
+    from app.server import http, page_files
 
     answers = {
         "healthz": http.health,
-        "metrics": http.prometheus,
-        f"{board_files.FOLDER}/{{name}}": board_files.board_file,
+        f"{page_files.FOLDER}/{{name}}": page_files.board_file,
     }
-    board_files.is_served = page_style.is_served = True
+    page_files.is_served = True
     behind_a_proxy = f"/{asked.base_path.strip('/')}".rstrip("/")
     return st.App(
         Path(__file__).with_name("main.py"),
@@ -89,7 +88,7 @@ def _application(asked: argparse.Namespace) -> Any:
         middleware=[
             Middleware(http.SecurityHeaders),
             Middleware(http.ClosedTabs),
-            Middleware(page_style.StyledPage),
+            Middleware(page_files.StyledPage),
             Middleware(http.UnusedEndpoints),
             Middleware(http.KnownHosts, only_this_machine=_is_this_machine(asked.address)),
         ],

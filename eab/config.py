@@ -193,27 +193,6 @@ class BranchingConfig:
         "0 keeps all tokens. The entropy is measured afterwards.",
         widget=Slider(0.0, 0.5, 0.01),
     )
-    typical_p: float = setting(
-        1.0,
-        Real(0.01, 1.0, hint="1 keeps all tokens"),
-        SAMPLING,
-        "Typical-p",
-        "Sample only from the tokens with -ln p nearest to the entropy that together have this "
-        "probability, after min-p; 1 keeps all tokens. The entropy is measured afterwards.",
-        more="The most likely token may be left out (arXiv 2202.00666).",
-        widget=Slider(0.05, 1.0, 0.05),
-    )
-    top_n_sigma: float = setting(
-        0.0,
-        Real(0.0, 100.0, hint="0 keeps all tokens"),
-        SAMPLING,
-        "Top-n-sigma",
-        "Sample only from tokens whose logit is at most this many standard deviations (of all "
-        "logits) below the largest, before top-k; 0 keeps all tokens. The entropy is measured "
-        "afterwards.",
-        more="arXiv 2411.07641, as in llama.cpp; transformers does not have it.",
-        widget=Slider(0.0, 3.0, 0.1),
-    )
     repetition_penalty: float = setting(
         1.0,
         Real(0.01, 10.0, hint="1 is off"),
@@ -223,16 +202,6 @@ class BranchingConfig:
         "logits below 0, before the temperature: above 1, they become less likely; 1 is off.",
         more="As in transformers, whether a token is there once or often (arXiv 1909.05858).",
         widget=Slider(1.0, 2.0, 0.05),
-    )
-    no_repeat_ngram_size: int = setting(
-        0,
-        Whole(0, 100, hint="0 is off"),
-        SAMPLING,
-        "No repeated n-grams",
-        "The text never repeats a sequence of this many tokens, from the prompt or from itself; 0 "
-        "is off.",
-        more="As in transformers, after the repetition penalty.",
-        widget=Slider(0, 10),
     )
     max_new_tokens: int = setting(
         64,
@@ -414,12 +383,8 @@ class BranchingConfig:
 
 SETTINGS: Final[Mapping[str, Setting]] = settings_of(BranchingConfig)
 # Settings that other libraries turn off with None
-_OFF_AS_NONE: Final = (
-    *("top_k", "top_p", "min_p", "typical_p", "top_n_sigma"),
-    *("repetition_penalty", "no_repeat_ngram_size", "stop"),
-)
-# Settings of the next-token distribution: penalties depend on the tokens of the path, too,
-PENALTIES: Final = ("repetition_penalty", "no_repeat_ngram_size")
-# and warpers on the logits alone
-WARPERS: Final = ("temperature", "top_n_sigma", "top_k", "top_p", "min_p", "typical_p")
-OF_DISTRIBUTION: Final = (*PENALTIES, *WARPERS)
+_OFF_AS_NONE: Final = ("top_k", "top_p", "min_p", "repetition_penalty", "stop")
+# Settings of the next-token distribution that depend on the logits alone,
+WARPERS: Final = ("temperature", "top_k", "top_p", "min_p")
+# and all of them
+OF_DISTRIBUTION: Final = ("repetition_penalty", *WARPERS)

@@ -11,7 +11,7 @@ from app.state.compare import INDEPENDENT, SAMPLES, Side
 from app.widgets import board
 from app.widgets.charts import csv_file, quoted
 from app.widgets.glossary import plain
-from app.widgets.saved import upload
+from app.widgets.open_menu import upload
 from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
 from eab.analysis.equal_budget import Budget, independent_config, mean_tokens_per_text
 from eab.analysis.merged_runs import same_prompt

@@ -11,7 +11,7 @@ from app.server import lesson_shelf
 from app.state import learning, status, what_if
 from app.widgets import lesson as lessons_on_page
 from app.widgets.glossary import plain
-from app.widgets.saved import upload
+from app.widgets.open_menu import upload
 from app.widgets.status_line import show_problems
 from eab.formatting import counted
 from eab.lessons.lesson import Lesson

@@ -3,7 +3,7 @@
 import pandas as pd
 import streamlit as st
 
-from app.server import http, metrics, rules
+from app.server import http, rules
 from app.state.process import worker
 from eab.formatting import human_bytes
 
@@ -17,8 +17,6 @@ def now() -> None:
     columns[2].metric(
         "KV memory", f"{human_bytes(made.kv_bytes)} of {human_bytes(made.kv_limit_bytes)}"
     )
-    table = pd.DataFrame(sorted(metrics.counts().items()), columns=["Metric", "Value"])
-    st.dataframe(table, hide_index=True)
 
 
 def allowed() -> None:

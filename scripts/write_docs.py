@@ -45,9 +45,7 @@ _ALSO_TAKEN: Final = {
     "stop": "str | Sequence[str] | None",
     "chat_template_kwargs": "str | Mapping[str, Any]",
     "top_k": "int | None",
-    **dict.fromkeys(("top_p", "min_p", "typical_p", "top_n_sigma"), "float | None"),
-    "repetition_penalty": "float | None",
-    "no_repeat_ngram_size": "int | None",
+    **dict.fromkeys(("top_p", "min_p", "repetition_penalty"), "float | None"),
     "policy": "PolicyName | GivenPolicy",
 }
 _WAYS: Final = {

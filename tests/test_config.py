@@ -25,18 +25,12 @@ BOUNDS = [
     ("top_k", 0, 1_000_000),
     ("top_p", 0.01, 1.0),
     ("min_p", 0.0, 1.0),
-    ("typical_p", 0.01, 1.0),
-    ("top_n_sigma", 0.0, 100.0),
     ("repetition_penalty", 0.01, 10.0),
-    ("no_repeat_ngram_size", 0, 100),
     ("r", 1, MAX_NEW_TOKENS),
     ("seed", 0, MAX_SEED),
     ("kv_limit_mib", 1, 1_000_000),
 ]
-OFF_AS_NONE = (
-    *("top_k", "top_p", "min_p", "typical_p", "top_n_sigma"),
-    *("repetition_penalty", "no_repeat_ngram_size"),
-)
+OFF_AS_NONE = ("top_k", "top_p", "min_p", "repetition_penalty")
 WHOLE = [name for name, low, _ in BOUNDS if isinstance(low, int)]
 
 

@@ -119,8 +119,7 @@ def test_parallel_cumulative_sums_never_draw_an_impossible_token(waits, monkeypa
     [
         {"top_k": 7, "top_p": 0.8},
         {"min_p": 0.1},
-        {"typical_p": 0.7},
-        {"top_n_sigma": 1.5, "top_k": 9, "top_p": 0.9, "min_p": 0.05, "typical_p": 0.9},
+        {"top_k": 9, "top_p": 0.9, "min_p": 0.05},
     ],
     ids=str,
 )

@@ -17,7 +17,7 @@ from made_runs import run_of
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from eab.config import BranchingConfig
-from eab.engine.decoding import OUT_OF_MEMORY
+from eab.engine.handle import OUT_OF_MEMORY
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler

@@ -1,18 +1,21 @@
-"""The runs that pages watch, served in shared forward passes: one scheduler per loaded model.
-`serve` may run without the worker's lock; everything else needs it.
+"""The runs that pages watch, served in shared forward passes: one scheduler per loaded model. The
+newest passes are visible to everyone, as numbers without prompts. `serve` may run without the
+worker's lock; everything else needs it.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from app.server.estimate import QueuePosition, position_in
 from app.server.live_run import LiveRun, explain
 from app.server.rules import PRIVATE, KvTotal, Rules
-from app.server.serving_log import ServingLog, ServingNow
 from eab import token_text
 from eab.analysis.prefixes import PrefixesNow, SegmentNow
+from eab.analysis.schedule import ScheduledPass, ScheduleRecorder
 from eab.events import Event
 from eab.lessons.bundled_runs import prompts
 
@@ -24,6 +27,68 @@ if TYPE_CHECKING:
     from eab.engine.request import Request
     from eab.engine.scheduler import Scheduler
     from eab.models.base import LanguageModel
+
+
+KEPT_PASSES: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedPass:
+    """A shared forward pass."""
+
+    ended_at: float  # when it ended, on the clock of `time.monotonic`
+    waiting: int
+    record: ScheduledPass
+    owners: Mapping[int, str]  # owner of each run, by run number
+
+
+@dataclass(frozen=True, slots=True)
+class ServingNow:
+    """The state of serving at one moment."""
+
+    passes: tuple[LoggedPass, ...]  # the newest ones, oldest first
+    running: int  # in the batch
+    waiting: int  # for a slot
+    taking_turns: int  # sweeps and measurements that wait or take turns
+    at: float  # on the clock of `time.monotonic`
+
+    @property
+    def busy(self) -> bool:
+        """Whether any run is being served or waiting."""
+        return bool(self.running or self.waiting)
+
+
+class ServingLog:
+    """The newest passes, written by one thread."""
+
+    def __init__(self) -> None:
+        # Oldest first. Replaced, never changed in place: other threads may read it at any time.
+        self.passes: tuple[LoggedPass, ...] = ()
+        self._recorder, self._next = ScheduleRecorder(), count(1)
+        self._numbers: dict[str, int] = {}  # by id
+
+    def note(self, seconds: float, waiting: int, events: Mapping[LiveRun, Sequence[Event]]) -> None:
+        """Add a pass."""
+        numbers = {self._number(live): live for live in events}
+        record = self._recorder.record(
+            seconds, {number: events[live] for number, live in numbers.items()}
+        )
+        if record.served:
+            owners = {row.run: numbers[row.run].owner for row in record.served}
+            new = LoggedPass(time.monotonic(), waiting, record, owners)
+            self.passes = (*self.passes[1 - KEPT_PASSES :], new)
+
+    def forget(self, live: LiveRun) -> None:
+        """Free the slot of a run that ended."""
+        number = self._numbers.pop(live.id, None)
+        if number is not None:
+            self._recorder.forget(number)
+
+    def _number(self, live: LiveRun) -> int:
+        if live.id not in self._numbers:
+            self._numbers[live.id] = next(self._next)
+        return self._numbers[live.id]
+
 
 MAX_RUNNING: Final = 32  # runs of one model that are served at the same time
 KV_SHARE: Final = 0.25  # share of the memory of the machine, its container, or a GPU

@@ -191,31 +191,27 @@ class Classroom:
             asked = self._state.question
             return self._answers.get(session) if asked and asked.number == number else None
 
-    # ---- for holders of the key
+    # ---- for the lecturer, who has found the class by its key
 
-    def leads(self, key: str) -> bool:
-        """Whether this is the key of the class."""
-        return hmac.compare_digest(key.encode("utf-8", "replace"), self.key.encode())
-
-    def lead(self, key: str, session: str, wake: Wake) -> ClassState:
+    def lead(self, session: str, wake: Wake) -> ClassState:
         """Register a tab of the lecturer; see `join`."""
         with self._lock:
-            self._must_lead(key)
+            self._lecturer_acts()
             self._lecturers[session] = wake
             self._drop_disconnected()
             return self._state
 
-    def show(self, key: str, shown: Any) -> None:
+    def show(self, shown: Any) -> None:
         """Set what the lecturer's screen shows; do nothing if it is the same as before."""
         with self._lock:
-            self._must_lead(key)
+            self._lecturer_acts()
             if shown != self._state.shown:
                 self._tell(replace(self._state, shown=shown), self._followers)
 
-    def ask(self, key: str, question: ClassQuestion) -> None:
+    def ask(self, question: ClassQuestion) -> None:
         """Put a question on the screens of the class, in place of the previous one."""
         with self._lock:
-            self._must_lead(key)
+            self._lecturer_acts()
             if len(self._asked) >= MAX_QUESTIONS:
                 raise ClassError(
                     f"the class has had {MAX_QUESTIONS} questions, which is the limit; download "
@@ -227,46 +223,38 @@ class Classroom:
             self._tell(replace(self._state, question=asked))
             self._keep_it()
 
-    def reveal(self, key: str) -> None:
+    def reveal(self) -> None:
         """Show the class its answers and the model's probabilities."""
         with self._lock:
-            self._must_lead(key)
+            self._lecturer_acts()
             if self._state.question is not None and not self._state.question.revealed:
                 self._asked[-1] = replace(self._state.question, revealed=True)
                 self._tell(replace(self._state, question=self._asked[-1]))
                 self._keep_it()
 
-    def dismiss(self, key: str) -> None:
+    def dismiss(self) -> None:
         """Take the question off the screens; its answers stay in the CSV file."""
         with self._lock:
-            self._must_lead(key)
+            self._lecturer_acts()
             if self._state.question is not None:
                 self._answers.clear()
                 self._tell(replace(self._state, question=None))
                 self._keep_it()
 
-    def csv(self, key: str) -> str:
+    def csv(self) -> str:
         """All questions so far with their number of answers; see `answers_table`."""
         with self._lock:
-            self._must_have_key(key)
             return as_csv(answers_table(self._asked))
 
-    def end(self, key: str) -> None:
+    def end(self) -> None:
         """End the class for everybody."""
         with self._lock:
-            self._must_lead(key)
+            self._lecturer_acts()
             self._end()
 
     # ---- with the lock held
 
-    def _must_have_key(self, key: str) -> None:
-        if not self.leads(key):
-            raise ClassError(
-                "only the lecturer controls the class; open it with the lecturer's link"
-            )
-
-    def _must_lead(self, key: str) -> None:
-        self._must_have_key(key)
+    def _lecturer_acts(self) -> None:
         self._must_go_on()
         self._lecturer_seen = self._anybody_seen = self._now()
 
@@ -371,8 +359,11 @@ class Classes:
 
     def by_key(self, key: str) -> Classroom:
         """The class that this key leads. Raises ClassError if there is none, or it has ended."""
+        given = key.encode("utf-8", "replace")
         with self._lock:
-            room = next((each for each in self._going_on() if each.leads(key)), None)
+            going_on = self._going_on()
+        found = (each for each in going_on if hmac.compare_digest(given, each.key.encode()))
+        room = next(found, None)
         if room is None:
             raise ClassError("the class of this lecturer's link has ended; start another")
         return room

@@ -1,18 +1,16 @@
-"""The server's responses in addition to the page: headers, health and metrics."""
+"""The server's responses in addition to the page: headers and health."""
 
 import hmac
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnected
 
-from app.server import metrics
 from app.server.rules import Rules, current
 
 # Streamlit evaluates code, injects styles into the page, and runs components from blob URLs.
@@ -150,14 +148,6 @@ def is_this_machine_or_number(name: str) -> bool:
 async def health(_request: Request) -> Response:
     """Answer `ok` while the process serves."""
     return PlainTextResponse("ok\n")
-
-
-async def prometheus(request: Request) -> Response:
-    """The metrics for Prometheus, for requests with the key of the rules as the bearer token."""
-    given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-    if not is_key(given):
-        return PlainTextResponse("not found\n", status_code=404)
-    return Response(metrics.exposition(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 def is_key(given: str) -> bool:

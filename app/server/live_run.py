@@ -5,25 +5,16 @@ import secrets
 import threading
 import time
 import traceback
-from array import array
 from collections.abc import Iterator
-from copy import copy
-from dataclasses import replace
 from typing import Any, Final, Generic, Literal, TypeAlias
 
 from msgspec import structs
 
-from app.server import metrics
 from eab.engine.job import Job, State
 from eab.engine.request import Request
 from eab.errors import EabError
-from eab.events import (
-    EndReason,
-    Pause,
-    RunEnded,
-    TokensAppended,
-)
-from eab.run import RunFold
+from eab.events import EndReason, Pause, RunEnded
+from eab.run import RunFold, RunState
 
 _LOG: Final = logging.getLogger(__name__)
 UNWATCHED_SECONDS: Final = 120.0  # browsers run the timers of hidden tabs only once a minute
@@ -46,9 +37,7 @@ class LiveTask(Generic[State]):
         self.reading: tuple[int, int] | None = None
         # From the start to the end of the last turn, including the turns of other tasks in between.
         self.turns, self.seconds = 0, 0.0
-        self._asked_at, self._started_at = time.perf_counter(), 0.0
-        self._has_token = False
-        self._texts: list[array[int]] | None = None  # of a run whose events were dropped
+        self._started_at = 0.0
         self._stop = threading.Event()
         self._watched_at = time.monotonic()
 
@@ -101,9 +90,19 @@ class LiveTask(Generic[State]):
             return self.active
 
     @property
+    def _run(self) -> RunState | None:
+        return self.state.run if isinstance(self.state, RunFold) else None
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens a run has; 0 for other tasks."""
+        run = self._run
+        return 0 if run is None else sum(len(path.tokens) for path in run.paths)
+
+    @property
     def kv_bytes(self) -> int:
         """KV memory of a run in bytes, as measured in its last step; 0 for other tasks."""
-        run = self.state.run if isinstance(self.state, RunFold) else None
+        run = self._run
         if run is None or (kv := run.last_kv) is None:
             return 0
         return kv.bytes_alone(run.started.model.row_bytes)
@@ -111,23 +110,13 @@ class LiveTask(Generic[State]):
     def texts(self) -> list[tuple[int, ...]]:
         """The token ids of each text of a run, prompt included; empty for other tasks."""
         with self.lock:
-            run = self.state.run if isinstance(self.state, RunFold) else None
-            if self._texts is not None:
-                return [tuple(text) for text in self._texts]
+            run = self._run
             if run is None:
                 return []
             prompt = run.started.prompt_tokens
             return [
                 (*prompt, *(token.id for token in run.tokens(leaf.id))) for leaf in run.leaves()
             ]
-
-    def without_events(self) -> "LiveTask[State]":
-        """A copy of this ended task that has only its times and texts."""
-        outline = copy(self)
-        outline._texts = [array("q", text) for text in self.texts()]
-        outline.job = replace(self.job, state=type(self.state)())
-        outline.state, outline.events = outline.job.state, []
-        return outline
 
     def mark_watched(self) -> None:
         """Note that a page is showing the task right now."""
@@ -158,28 +147,14 @@ class LiveTask(Generic[State]):
             event = structs.replace(event, reason="finished")  # the run was, and stays so
         self.events.append(event)
         self.state.apply(event)
-        if isinstance(event, TokensAppended):
-            self._count_tokens(len(event.tokens))
         if self.state.ended is not None and self.active:
             self.status = "ended"
-            self._count_end(self.state.ended.reason)
-
-    def _count_end(self, reason: str) -> None:
-        if self.job.stops_after is None:
-            metrics.RUNS.labels(reason).inc()
-
-    def _count_tokens(self, new: int) -> None:
-        metrics.TOKENS.inc(new)
-        if not self._has_token:
-            self._has_token = True
-            metrics.FIRST_TOKEN.observe(time.perf_counter() - self._asked_at)
 
     def fail(self, message: str) -> None:
         """Fail with this explanation; the events stay."""
         with self.lock:
             if self.active:
                 self.message, self.status = message, "failed"
-                self._count_end("failed")
 
 
 def explain(error: BaseException) -> str:
@@ -194,7 +169,6 @@ def explain(error: BaseException) -> str:
 
 def explain_restart(error: BaseException) -> str:
     """Log the error without prompts or texts; return the explanation for users of active runs."""
-    metrics.RESTARTS.inc()
     name, frames = type(error).__name__, "".join(traceback.format_tb(error.__traceback__))
     _LOG.error("The worker stopped with %s and was restarted.\n%s", name, frames)
     return (

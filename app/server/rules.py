@@ -23,7 +23,6 @@ from eab.settings import Choice, Switch, Text, Whole, setting, settings_of
 
 FILE_VARIABLE: Final = "EAB_RULES"
 PUBLIC_VARIABLE: Final = "EAB_PUBLIC"
-MAX_FILE_BYTES: Final = 2**20
 UNLIMITED: Final = 1_000_000
 CHAT_CORES: Final = 2  # fewest cores for which a public server puts the chat model first
 
@@ -205,7 +204,7 @@ class Rules:
         Text(500),
         SERVER,
         "Key",
-        "Key for the Server page and /metrics. If it is empty, nobody can open them.",
+        "Key for the Server page. If it is empty, nobody can open it.",
     )
 
     @property
@@ -291,13 +290,8 @@ def _read(name: str) -> dict[str, Any]:
         return {}
     try:
         with Path(name).expanduser().open("rb") as file:
-            text = file.read(MAX_FILE_BYTES + 1)
-        if len(text) > MAX_FILE_BYTES:
-            raise ConfigError(f"the rules in {quoted(name)} are larger than 1 MiB")
-        given = tomllib.loads(text.decode("utf-8"))
+            given = tomllib.load(file)
     except (OSError, RuntimeError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
         raise ConfigError(f"the rules in {quoted(name)} cannot be read: {error}") from error
     for rule in given:
         if rule not in RULES:

@@ -32,6 +32,7 @@ VARIABLE: Final = "EAB_STORE"
 OFF: Final = "off"
 _TIMEOUT: Final = 5.0  # seconds to wait for another session's transaction
 _VERSION: Final = 2  # of the table
+# Older programs only marked deleted things; these have `deleted_at`.
 _TABLE: Final = (
     "CREATE TABLE {many} (id TEXT PRIMARY KEY, name TEXT NOT NULL, saved_at TEXT NOT NULL, "
     "size INTEGER NOT NULL, deleted_at TEXT, file BLOB NOT NULL)"
@@ -157,7 +158,6 @@ def _readable(text: bytes) -> str:
 
 
 MAX_NAME: Final = 80  # characters
-MAX_DELETED: Final = 10  # deleted things that can still be restored
 _COLUMNS: Final = "id, CAST(name AS TEXT), CAST(saved_at AS TEXT), CAST(size AS INTEGER)"
 
 
@@ -225,43 +225,24 @@ class NamedStore(Generic[Kept]):
     def rename(self, saved_id: str, name: str) -> str:
         """Rename it; return the new name without surrounding spaces."""
         name = checked_name(name)
-        with self.file.writing() as db:
-            self._change(db, "SET name = ? WHERE id = ? AND deleted_at IS NULL", name, saved_id)
+        self._change("UPDATE {many} SET name = ? WHERE id = ?", name, saved_id)
         return name
 
     def delete(self, saved_id: str) -> None:
-        """Delete it; the last MAX_DELETED deleted things can be restored."""
-        many = self.kind.many
-        with self.file.writing() as db:
-            self._change(
-                db, "SET deleted_at = ? WHERE id = ? AND deleted_at IS NULL", _now(), saved_id
-            )
-            # What is deleted now stays restorable, even if the clock has gone back.
-            db.execute(
-                f"DELETE FROM {many} WHERE deleted_at IS NOT NULL AND id NOT IN "
-                f"(SELECT id FROM {many} WHERE deleted_at IS NOT NULL "
-                "ORDER BY id = ? DESC, deleted_at DESC, id LIMIT ?)",
-                (saved_id, MAX_DELETED),
-            )
+        """Delete it for good."""
+        self._change("DELETE FROM {many} WHERE id = ?", saved_id)
 
-    def restore(self, saved_id: str) -> None:
-        """Undo a deletion. Raises StoreError if it is too old, or there is no room."""
-        with self.file.writing() as db:
-            row = db.execute(
-                f"SELECT size FROM {self.kind.many} WHERE id = ?", (saved_id,)
-            ).fetchone()
-            self._check_room(db, row[0] if row else 0)
-            self._change(
-                db, "SET deleted_at = NULL WHERE id = ? AND deleted_at IS NOT NULL", saved_id
-            )
-
-    def _change(self, db: sqlite3.Connection, change: str, *values: str) -> None:
+    def _change(self, statement: str, *values: str) -> None:
         """Change one row. Raises StoreError if it does not exist."""
-        if db.execute(f"UPDATE {self.kind.many} {change}", values).rowcount != 1:
-            raise StoreError(
-                f"this {self.kind.one} is no longer saved here, because somebody deleted it; "
-                "choose another one"
+        with self.file.writing() as db:
+            made = db.execute(
+                f"{statement.format(many=self.kind.many)} AND deleted_at IS NULL", values
             )
+            if made.rowcount != 1:
+                raise StoreError(
+                    f"this {self.kind.one} is no longer saved here, because somebody deleted it; "
+                    "choose another one"
+                )
 
     def _check_room(self, db: sqlite3.Connection, more: int) -> None:
         """Raise StoreError if there is no room for this many more bytes."""

@@ -27,48 +27,43 @@ class Suggestion:
     what_if: float | None = None
 
 
-def suggestions(events: Sequence[Event]) -> list[Suggestion]:
-    """At most two suggestions for an ended run; none if nothing needs to change."""
+def suggestion(events: Sequence[Event]) -> Suggestion | None:
+    """The suggestion for an ended run; None if nothing needs to change."""
     run = fold(events)
     if run.ended is None or run.started.imported:
-        return []
+        return None
     config = run.started.config
     if run.ended.reason == "failed":
-        return [
-            *_halved("max_paths", config.max_paths, "paths"),
-            *_halved("max_new_tokens", config.max_new_tokens, "new tokens"),
-        ]
+        fewer_paths = _halved("max_paths", config.max_paths, "paths")
+        return fewer_paths or _halved("max_new_tokens", config.max_new_tokens, "new tokens")
     if not run.forks():
         return _lower_threshold(run, run.started.threshold_nats)
     first = min((path.limited_steps[0] for path in run.paths if path.limited_steps), default=None)
     if first is None or first >= EARLY * len(run.steps):
-        return []
+        return None
     return _fewer_forks(run, events, first)
 
 
-def _halved(name: str, value: int, unit: str) -> list[Suggestion]:
-    if value < 2:
-        return []
-    return [Suggestion("", f"Run with {value // 2} {unit}", {name: value // 2})]
+def _halved(name: str, value: int, unit: str) -> Suggestion | None:
+    half = value // 2
+    return Suggestion("", f"Run with {half} {unit}", {name: half}) if half else None
 
 
-def _lower_threshold(run: RunState, threshold: float) -> list[Suggestion]:
+def _lower_threshold(run: RunState, threshold: float) -> Suggestion | None:
     """Suggest the highest entropy of this run, rounded down, as the threshold (nats)."""
     highest = run.highest_entropy
     value = _rounded_down(highest)
     if not 0 < value < threshold:
-        return []
+        return None
     below, above = apart(highest, threshold)
-    return [
-        Suggestion(
-            f"No fork: the entropy stayed below {above} nats; its highest value was {below}.",
-            f"Run at {value:.2f} nats",
-            {"threshold_unit": "nats", "threshold_nats": value},
-        )
-    ]
+    return Suggestion(
+        f"No fork: the entropy stayed below {above} nats; its highest value was {below}.",
+        f"Run at {value:.2f} nats",
+        {"threshold_unit": "nats", "threshold_nats": value},
+    )
 
 
-def _fewer_forks(run: RunState, events: Sequence[Event], first: int) -> list[Suggestion]:
+def _fewer_forks(run: RunState, events: Sequence[Event], first: int) -> Suggestion | None:
     """Raise the threshold to the lowest value at which the path limit hardly acts early."""
     most = run.started.config.max_paths
     early = math.ceil(EARLY * len(run.steps))
@@ -81,19 +76,17 @@ def _fewer_forks(run: RunState, events: Sequence[Event], first: int) -> list[Sug
         higher, True, key=lambda value: expected_paths(run, value, early) <= 1 + ROOM * (most - 1)
     )
     if place == len(higher):
-        return []
+        return None
     threshold = higher[place]
     count, is_exact = texts_at(events, threshold) or (0, False)
     expected = min(most, round(expected_paths(run, threshold, len(run.steps))))
     texts = counted(count, "text") if is_exact else f"about {counted(expected, 'text')}"
-    return [
-        Suggestion(
-            f"Path limit reached at step {first}.",
-            f"Fork above {threshold:.2f} nats: {texts}",
-            {"threshold_unit": "nats", "threshold_nats": threshold},
-            threshold if is_exact else None,
-        )
-    ]
+    return Suggestion(
+        f"Path limit reached at step {first}.",
+        f"Fork above {threshold:.2f} nats: {texts}",
+        {"threshold_unit": "nats", "threshold_nats": threshold},
+        threshold if is_exact else None,
+    )
 
 
 def expected_paths(run: RunState, threshold: float, steps: int) -> float:

@@ -14,15 +14,12 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from app.server import metrics
 from app.server.admission import Admission
-from app.server.batched_runs import MAX_RUNNING, BatchedRuns, kv_total_bytes
+from app.server.batched_runs import MAX_RUNNING, BatchedRuns, ServingNow, kv_total_bytes
 from app.server.estimate import QueuePosition, position_in
 from app.server.live_run import LiveTask, explain, explain_restart
 from app.server.model_cache import DRAFT, ModelCache, give_back
-from app.server.registry import RunRegistry
 from app.server.rules import PRIVATE, Rules
-from app.server.serving_log import ServingNow
 from eab.analysis.prefixes import PrefixesNow
 from eab.engine.fair_queue import FairQueue
 from eab.engine.job import Job, JobContext, State
@@ -86,8 +83,45 @@ class TimeSlices:
                 task.fail(explain(error))
 
 
-REST: Final = 2.0  # seconds without work before ended runs are packed
-MOST_UNPACKED: Final = 8  # ended runs that stay unpacked while there is always work
+MAX_REMEMBERED: Final = 100  # tasks
+MAX_TOKENS: Final = 150_000  # in all of them; each takes about 1.7 KB
+
+
+class Remembered:
+    """The tasks that a reloaded page finds again, by id: all active ones and the newest ended ones.
+    Safe to use from several threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tasks: dict[str, LiveTask[Any]] = {}
+
+    def add(self, task: LiveTask[Any]) -> None:
+        """Remember a task; forget the oldest ended ones if there are too many."""
+        with self._lock:
+            tokens = sum(one.tokens for one in self._tasks.values())
+            for old in list(self._tasks.values()):
+                if len(self._tasks) < MAX_REMEMBERED and tokens <= MAX_TOKENS:
+                    break
+                if not old.active:
+                    tokens -= old.tokens
+                    del self._tasks[old.id]
+            self._tasks[task.id] = task
+
+    def find(self, task_id: str, kind: type[State]) -> LiveTask[State] | None:
+        """The task with this id and this type of state; None if it is unknown or forgotten."""
+        with self._lock:
+            task = self._tasks.get(task_id)
+        return task if task is not None and isinstance(task.state, kind) else None
+
+    @property
+    def all(self) -> list[LiveTask[Any]]:
+        """All tasks, oldest first."""
+        with self._lock:
+            return list(self._tasks.values())
+
+
+REST: Final = 2.0  # seconds without work before free memory is given back
 
 
 class Worker:
@@ -98,13 +132,12 @@ class Worker:
     ) -> None:
         self._models = models
         self._admission = Admission(rules)
-        self._registry = RunRegistry()
+        self._remembered = Remembered()
         self._wake = threading.Condition()  # hold it to read or change the fields below
         self._runs, self._slices = BatchedRuns(max_running, rules), TimeSlices()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="eab-worker", daemon=True)
         self._thread.start()
-        metrics.watch(self)
         atexit.register(self.close)  # a thread inside torch must not outlive the interpreter
 
     def start(self, job: Job[State], owner: str = "", scope: str = "") -> LiveTask[State]:
@@ -113,7 +146,7 @@ class Worker:
         """
         live = LiveTask(job.with_limits(self._admission.limited), owner, scope)
         self._admission.admit(live)
-        self._registry.add(live)
+        self._remembered.add(live)
         loading = threading.Thread(
             target=self._prepare, args=(live,), name="eab-loading", daemon=True
         )
@@ -129,12 +162,8 @@ class Worker:
         return self._models.get(name)
 
     def find(self, run_id: str, kind: type[State]) -> LiveTask[State] | None:
-        """See `RunRegistry.find`."""
-        return self._registry.find(run_id, kind)
-
-    def keep_changed(self, run: LiveTask[Any]) -> None:
-        """Keep an ended run as it is now; it may have been packed as it was before."""
-        self._registry.add(run)
+        """See `Remembered.find`."""
+        return self._remembered.find(run_id, kind)
 
     def position(self, run: LiveTask[Any]) -> QueuePosition | None:
         """The position of a run in the queue; None if it is not waiting."""
@@ -155,7 +184,7 @@ class Worker:
     @property
     def kv_bytes(self) -> int:
         """KV memory of the active runs in bytes, as measured in their last step."""
-        return sum(run.kv_bytes for run in self._registry.runs if run.active)
+        return sum(run.kv_bytes for run in self.remembered if run.active)
 
     @property
     def kv_limit_bytes(self) -> int:
@@ -169,18 +198,19 @@ class Worker:
 
     def prefixes_now(self, owner: str) -> list[PrefixesNow]:
         """What the prefix caches hold right now; only texts of this owner's runs are readable."""
-        own = [text for live in self._registry.runs if live.owner == owner for text in live.texts()]
+        own = [text for live in self.remembered if live.owner == owner for text in live.texts()]
         with self._wake:
             return self._runs.prefixes_now(own)
 
     @property
     def remembered(self) -> list[LiveTask[Any]]:
         """All started tasks that are still remembered, oldest first."""
-        return self._registry.runs
+        return self._remembered.all
 
     def close(self) -> None:
         """Stop all runs and end the thread."""
-        self._registry.stop_all()
+        for live in self.remembered:
+            live.stop()
         with self._wake:
             self._closed = True
             self._wake.notify()
@@ -209,7 +239,6 @@ class Worker:
             else:
                 self._slices.add(live, stop_when(asked, lambda: live.should_stop))
             self._wake.notify()
-        self._registry.pack(except_newest=MOST_UNPACKED)
 
     def _work(self) -> None:
         while not self._closed:
@@ -221,22 +250,24 @@ class Worker:
     def _restart_after(self, error: BaseException) -> None:
         words = explain_restart(error)
         with self._wake:
-            self._registry.fail_started(words)
+            for live in self.remembered:
+                if live.status != "loading":
+                    live.fail(words)
             before = self._runs
             self._runs = BatchedRuns(before.max_running, before.rules)
             self._slices = TimeSlices()
 
     def _serve(self) -> None:
+        def is_needed() -> bool:
+            return self._closed or bool(self._runs.active or self._slices.active)
+
         while True:
             with self._wake:
-                has_work = self._wake.wait_for(
-                    lambda: self._closed or bool(self._runs.active or self._slices.active), REST
-                )
+                has_work = self._wake.wait_for(is_needed, REST)
             if not has_work:
-                if self._registry.pack():
-                    give_back()
-                continue
+                give_back()
             with self._wake:
+                self._wake.wait_for(is_needed)
                 if self._closed:
                     return
                 self._runs.tidy()

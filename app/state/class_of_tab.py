@@ -147,7 +147,7 @@ def attend(member: Membership) -> ClassState:
     """The class now; its changes redraw this fragment. Raises ClassError if it is over or full."""
     session, wake = polling.session_id(), polling.of_this_fragment()
     if member.role == "lecturer":
-        return member.room.lead(member.room.key, session, wake)
+        return member.room.lead(session, wake)
     return member.room.join(session, wake) if member.following else member.room.state
 
 
@@ -159,7 +159,7 @@ def look(member: Membership, reported: dict[str, Any]) -> None:
         return
     if member.role == "lecturer" and shown is not None:
         st.session_state[_LOOK] = seen
-        member.room.show(member.room.key, replace(shown, look=seen))
+        member.room.show(replace(shown, look=seen))
 
 
 def publish(page: str) -> None:
@@ -168,7 +168,7 @@ def publish(page: str) -> None:
     if member is not None and member.role == "lecturer" and not member.following:
         view = _view(page)
         if not member.room.state.ended:
-            member.room.show(member.room.key, replace(view, look=_own_look(view)))
+            member.room.show(replace(view, look=_own_look(view)))
 
 
 def note_guess(member: Membership, asked: AskedQuestion) -> bool:

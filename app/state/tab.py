@@ -12,7 +12,6 @@ from app.server import links, model_cache, rules
 from app.server.links import Link
 from app.server.live_run import LiveRun
 from app.server.store import default_store
-from app.state.process import worker
 from app.state.slot import Entry, Slot, live_entry
 from app.state.status import notify
 from eab import record
@@ -207,11 +206,9 @@ def label(key: str, rules: object) -> None:
         shown.run.apply(event)
         if shown.live is not None:
             shown.live.events.append(event)
-    if shown.live is not None:
-        worker().keep_changed(shown.live)
-    else:
-        events = [*shown.details.events, event]
-        st.session_state[_DETAILS][key] = replace(shown.details, events=events)
+            return
+    events = [*shown.details.events, event]
+    st.session_state[_DETAILS][key] = replace(shown.details, events=events)
 
 
 def can_extend() -> bool:

@@ -1,6 +1,5 @@
 """Questions to a class: asking, answering and results."""
 
-from functools import partial
 from typing import Final
 
 import streamlit as st
@@ -51,7 +50,7 @@ def ask(room: Classroom, shown: View | None) -> None:
         st.error(plain(problem))
     st.download_button(
         "Answers so far (CSV)",
-        partial(room.csv, room.key),
+        room.csv,
         "class.csv",
         on_click="ignore",
         key="class_csv",
@@ -165,18 +164,18 @@ def _ask_own(room: Classroom) -> None:
 
 def _put(room: Classroom, question: ClassQuestion) -> None:
     """Ask a question, and close the popover, which would cover the answers."""
-    room.ask(room.key, question)
+    room.ask(question)
     st.session_state[MENU] = False
 
 
 @status.errors_as_message()
 def _reveal(room: Classroom) -> None:
-    room.reveal(room.key)
+    room.reveal()
 
 
 @status.errors_as_message()
 def _dismiss(room: Classroom) -> None:
-    room.dismiss(room.key)
+    room.dismiss()
 
 
 @status.errors_as_message()

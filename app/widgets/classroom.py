@@ -151,7 +151,7 @@ def _lecturer(member: Membership, state: ClassState) -> None:
 
 @status.errors_as_message()
 def _end(member: Membership) -> None:
-    member.room.end(member.room.key)
+    member.room.end()
 
 
 def _invitation(code: str) -> None:

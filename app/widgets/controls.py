@@ -13,7 +13,7 @@ from app.server import estimate
 from app.state import probe
 from app.state.process import worker
 from app.state.tab import OpenRun
-from app.widgets import board, conversation, model_choice, presets, setting_widgets, threshold
+from app.widgets import board, conversation, model_choice, setting_widgets, threshold
 from app.widgets.glossary import plain
 from app.widgets.setting_widgets import FIELDS, KEPT
 from eab.config import SETTINGS, BranchingConfig, DrafterName
@@ -119,7 +119,7 @@ def sidebar(varied: str = "", here: bool = False, on_screen: OpenRun | None = No
     defaults = setting_widgets.defaults()
     hidden = _VARIED_WITH.get(varied, (varied,))
     names = [name for name in FIELDS if name not in hidden]
-    presets.draw()
+    threshold.draw_presets()
     _threshold(defaults, on_screen)
     for name in names:
         if not SETTINGS[name].advanced:

@@ -1,5 +1,9 @@
-"""A lesson on the page: its text, its question or exercise, and the board or a chart."""
+"""A lesson on the page: its text, its question or exercise, which may have the sliders of a
+calculator, and the board or a chart.
+"""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args
 
@@ -7,7 +11,7 @@ import streamlit as st
 
 from app.state import learning, what_if
 from app.state.learning import LessonData
-from app.widgets import board, calculator, glossary
+from app.widgets import board, glossary
 from app.widgets.charts import draw as draw_chart
 from app.widgets.glossary import plain
 from eab.board.guide import Guide, Topic
@@ -17,9 +21,43 @@ from eab.lessons import bundled_runs
 from eab.lessons.lesson import ExerciseSection, Goal, Lesson, QuestionSection, Script, guide
 from eab.lessons.lesson_files import numbers_in, with_numbers
 from eab.lessons.measures import MEASURES, LessonQuantity, Unit, parse, written
-from eab.lessons.pictures import PICTURES, point_at
+from eab.lessons.pictures import CALCULATORS, PICTURES, Calculator, point_at
 from eab.lessons.sources import Sources
 from eab.run import RunState, fold_prefix
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The values of the sliders, and the results."""
+
+    calculator: Calculator
+    values: Mapping[str, float]
+
+    def value(self, goal: Goal) -> float:
+        """The number that a goal is about."""
+        assert isinstance(goal.quantity, str)
+        return self.values[goal.quantity]
+
+    def unit(self, goal: Goal) -> Unit:
+        """The unit of this number."""
+        assert isinstance(goal.quantity, str)
+        return self.calculator.results.get(goal.quantity, "")
+
+
+def draw_calculator(name: str, sources: Sources) -> Numbers:
+    """Draw the sliders and the results. Raises ConfigError if the results cannot be computed."""
+    calculator = CALCULATORS[name]
+    values = {
+        knob_name: st.select_slider(
+            knob.label, knob.values, value=knob.start, key=f"knob-{name}-{knob_name}"
+        )
+        for knob_name, knob in calculator.knobs.items()
+    }
+    numbers = calculator.numbers(values, sources)
+    for result, unit in calculator.results.items():
+        st.markdown(f"{result}: **{plain(written(numbers[result], unit))}**")
+    st.caption(plain(calculator.formula))
+    return Numbers(calculator, numbers)
 
 
 def draw_words(lesson: Lesson, data: LessonData, shown: RunState) -> None:
@@ -127,7 +165,7 @@ def _question(lesson: Lesson, question: QuestionSection, data: LessonData) -> No
 def _exercise(lesson: Lesson, exercise: ExerciseSection, data: LessonData, shown: RunState) -> None:
     try:
         if exercise.calculator:
-            numbers = calculator.draw(exercise.calculator, data.sources)
+            numbers = draw_calculator(exercise.calculator, data.sources)
             met = [
                 _goal(goal, numbers.value(goal), None, numbers.unit(goal))
                 for goal in exercise.goals

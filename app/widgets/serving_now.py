@@ -7,7 +7,7 @@ import streamlit as st
 # The browser replaces this text colour by that of its theme, light or dark.
 from streamlit.elements.lib.streamlit_plotly_theme import GRAY_90
 
-from app.server.serving_log import ServingNow
+from app.server.batched_runs import ServingNow
 from app.state import polling
 from app.state.process import owner, worker
 from eab.analysis.prefixes import PrefixesNow

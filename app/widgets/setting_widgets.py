@@ -14,7 +14,7 @@ from typing import Any, Final
 import streamlit as st
 
 from app.server import rules
-from app.widgets import board, setting_widgets
+from app.widgets import board
 from eab import token_text
 from eab.branching.presets import START, THRESHOLDS
 from eab.config import SETTINGS, BranchingConfig
@@ -162,9 +162,9 @@ def ensure() -> None:
 
 def of_config(config: BranchingConfig) -> dict[str, Any]:
     """The widgets' values for these settings, or the nearest ones on offer."""
-    slider = THRESHOLD_SCALES[config.threshold_unit].widget
-    nearest = slider.nearest(config.entropy_threshold)
-    return defaults() | _fields(config) | {f"set_threshold_{config.threshold_unit}": nearest}
+    unit = config.threshold_unit
+    threshold = THRESHOLD_SCALES[unit].widget.nearest(config.entropy_threshold)
+    return defaults() | _fields(config) | {f"set_threshold_{unit}": threshold}
 
 
 def begin_with(values: dict[str, Any]) -> None:
@@ -188,4 +188,4 @@ def reset_unchanged() -> None:
 
 
 def _fields(config: BranchingConfig) -> dict[str, Any]:
-    return {f"set_{name}": setting_widgets.nearest(name, getattr(config, name)) for name in FIELDS}
+    return {f"set_{name}": nearest(name, getattr(config, name)) for name in FIELDS}

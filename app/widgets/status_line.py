@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app.server.live_run import LiveRun
-from app.server.suggestions import Suggestion, suggestions
+from app.server.suggestions import Suggestion, suggestion
 from app.state import history, status, tab, what_if
 from app.state.slot import Entry
 from app.widgets import controls, conversation, model_choice
@@ -18,7 +18,7 @@ from app.widgets.glossary import plain
 # Minimum time between two polls (s), by the status of the run.
 POLL_SECONDS: Final = {"loading": 0.5, "waiting": 1.0, "running": 0.25}
 QUESTIONS: Final = ("Why do cats purr?", "Name a pet robot.", "Tell me a joke.")
-_SUGGESTED: Final = "suggested"  # the key of an ended run, and its suggestions
+_SUGGESTED: Final = "suggested"  # the key of an ended run, and its suggestion
 DRAWN: Final = "drawn_status"  # the status of the run when the page was drawn
 _CHANGED: Final = "changed_in_status_line"  # whether a button here changed the rest of the page
 
@@ -58,7 +58,7 @@ def _draw_message(
     on_suggestion: Callable[[dict[str, Any]], None], on_question: Callable[[str], None]
 ) -> None:
     current = tab.current()
-    offered = _suggestions(current)
+    offered = _suggestion(current)
     if problems := status.problems(current):
         st.error(plain(" ".join(problems)))
     elif conversation.draw_before():
@@ -67,7 +67,7 @@ def _draw_message(
         st.caption(f"{changed} {current.cut}".rstrip())
         return
     elif current.live is not None:
-        why = f" {offered[0].why}" if offered else ""
+        why = f" {offered.why}" if offered else ""
         own = f" {current.started.model.memory_words}" if current.started is not None else ""
         st.caption(plain(f"{status.progress(current.live)[1]}.{why}{own}".rstrip()))
     else:
@@ -77,12 +77,9 @@ def _draw_message(
             with st.container(horizontal=True, key="questions"):
                 for question in QUESTIONS:
                     st.button(question, on_click=on_question, args=(question,), key=question)
-    for suggestion in offered[:1]:
+    if offered is not None:
         st.button(
-            suggestion.label,
-            on_click=_take,
-            args=(suggestion, current, on_suggestion),
-            key="suggestion",
+            offered.label, on_click=_take, args=(offered, current, on_suggestion), key="suggestion"
         )
     ended = current.run if current.live is not None and not offered else None
     if ended is not None and conversation.can_reply_to(ended):
@@ -111,28 +108,28 @@ def _redraw_page() -> None:
     st.session_state[_CHANGED] = True
 
 
-def _suggestions(current: tab.OpenRun) -> list[Suggestion]:
-    """The suggestions for a live run that is shown without what-if, found once per run."""
+def _suggestion(current: tab.OpenRun) -> Suggestion | None:
+    """The suggestion for a live run that is shown without what-if, found once per run."""
     if current.live is None or current.run is None or what_if.view_of(current) is not None:
-        return []
+        return None
     if current.run.ended is None:
-        return []
-    known: tuple[str, list[Suggestion]] = st.session_state.get(_SUGGESTED, ("", []))
+        return None
+    known: tuple[str, Suggestion | None] = st.session_state.get(_SUGGESTED, ("", None))
     key, offered = known
     if key != current.key:
-        offered = suggestions(current.details.events)
+        offered = suggestion(current.details.events)
         st.session_state[_SUGGESTED] = (current.key, offered)
     return offered
 
 
 def _take(
-    suggestion: Suggestion, current: tab.OpenRun, run_with: Callable[[dict[str, Any]], None]
+    offered: Suggestion, current: tab.OpenRun, run_with: Callable[[dict[str, Any]], None]
 ) -> None:
     """Show the tree immediately if it is known; otherwise start a new run."""
-    if suggestion.what_if is None:
-        return run_with(suggestion.widgets)
-    controls.apply(suggestion.widgets)
-    what_if.ask(current, current.key, suggestion.what_if, None)
+    if offered.what_if is None:
+        return run_with(offered.widgets)
+    controls.apply(offered.widgets)
+    what_if.ask(current, current.key, offered.what_if, None)
     _redraw_page()
 
 

@@ -9,7 +9,7 @@ from app.state import status, tuning
 from app.state.slot import Entry
 from app.widgets import sweep_editor
 from app.widgets.glossary import plain
-from app.widgets.saved import Gallery, upload
+from app.widgets.open_menu import Gallery, upload
 from eab import token_text
 from eab.labs.tuning.report import TuningReport
 

@@ -16,8 +16,8 @@ from eab import token_text
 from eab.analysis.sample_tree import Branch, sample_tree
 from eab.api.arguments import Prompt
 from eab.api.run import Run
-from eab.branching.entropy_bounds import entropy_bounds
 from eab.config import MAX_PATHS, BranchingConfig
+from eab.engine.step_events import entropy_bounds
 from eab.errors import ConfigError
 from eab.events import (
     Candidate,

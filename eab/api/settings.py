@@ -69,24 +69,10 @@ class OtherSettings(TypedDict, total=False):
     """Sample only from tokens with at least this share of the largest probability, after top-p; 0
     keeps all tokens. The entropy is measured afterwards. Allowed: 0 to 1. Default: 0.
     """
-    typical_p: float | None
-    """Sample only from the tokens with -ln p nearest to the entropy that together have this
-    probability, after min-p; 1 keeps all tokens. The entropy is measured afterwards. Allowed:
-    0.01 to 1. Default: 1.
-    """
-    top_n_sigma: float | None
-    """Sample only from tokens whose logit is at most this many standard deviations (of all logits)
-    below the largest, before top-k; 0 keeps all tokens. The entropy is measured afterwards.
-    Allowed: 0 to 100. Default: 0.
-    """
     repetition_penalty: float | None
     """For tokens that occur in the prompt or the text, divides logits above 0 and multiplies
     logits below 0, before the temperature: above 1, they become less likely; 1 is off. Allowed:
     0.01 to 10. Default: 1.
-    """
-    no_repeat_ngram_size: int | None
-    """The text never repeats a sequence of this many tokens, from the prompt or from itself; 0 is
-    off. Allowed: 0 to 100. Default: 0.
     """
     max_new_tokens: int
     """Maximum number of tokens generated per path. Allowed: 1 to 4096. Default: 48."""

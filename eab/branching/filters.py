@@ -1,5 +1,5 @@
 """Temperature and the filters of the next-token distribution, ordered and defined as in `generate`
-of transformers. Only top-n-sigma comes from elsewhere: llama.cpp, where it is the first filter.
+of transformers.
 
 The top-p of transformers sorts the whole vocabulary, which takes longer than the model itself. On a
 CPU, only tokens with more than the V-th part of what is dropped are sorted, as all others are
@@ -35,35 +35,11 @@ def filtered(scores: Tensor, config: BranchingConfig) -> Tensor:
     """Apply temperature, then the filters, to scores, (P, V); removed tokens get -inf."""
     if config.temperature != 1.0:
         scores = scores / config.temperature
-    if config.top_n_sigma:
-        scores = top_n_sigma(scores, config.top_n_sigma)
     if config.top_k:
         scores = top_k(scores, config.top_k, config.top_p)
     elif config.top_p < 1.0:
         scores = top_p(scores, config.top_p)
-    if config.min_p:
-        scores = min_p(scores, config.min_p)
-    return typical_p(scores, config.typical_p) if config.typical_p < 1.0 else scores
-
-
-def top_n_sigma(scores: Tensor, count: float) -> Tensor:
-    """Keep scores at most `count` standard deviations below the largest one of their row (arXiv
-    2411.07641); the standard deviation ignores impossible tokens.
-    """
-    if scores.device.type != "cpu":
-        possible = scores > -torch.inf
-        finite, number = scores.where(possible, 0.0), possible.sum(dim=-1, keepdim=True)
-        away = (finite - finite.sum(dim=-1, keepdim=True) / number).where(possible, 0.0)
-        sigma = (away.square().sum(dim=-1, keepdim=True) / number).sqrt()
-        least = scores.amax(dim=-1, keepdim=True) - count * sigma
-        return scores.masked_fill(scores < least, -torch.inf)
-    kept = torch.empty_like(scores)
-    for to, own in zip(_array(kept), _array(scores), strict=True):
-        possible = own if own.min() > -np.inf else own[own > -np.inf]
-        with np.errstate(invalid="ignore"):
-            sigma = possible.std() if len(possible) else possible.dtype.type(0)
-            _keep(to, own, own.max() - own.dtype.type(count) * sigma)
-    return kept
+    return min_p(scores, config.min_p) if config.min_p else scores
 
 
 def top_k(scores: Tensor, count: int, probability: float = 1.0) -> Tensor:
@@ -136,15 +112,6 @@ def min_p(scores: Tensor, share: float) -> Tensor:
         own.fill(-np.inf)  # new memory would take longer than the rest
         own[columns] = row[columns]
     return kept
-
-
-def typical_p(scores: Tensor, probability: float) -> Tensor:
-    """Keep the tokens whose surprisal, -ln p, is nearest to the entropy, until they have this
-    probability together. The whole vocabulary is sorted.
-    """
-    from transformers import TypicalLogitsWarper
-
-    return TypicalLogitsWarper(probability)(_NOTHING, scores)  # type: ignore[no-any-return]
 
 
 def _least_of_likely(likely: _Numbers, rest: float, probability: float, size: int) -> float:

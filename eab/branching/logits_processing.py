@@ -1,6 +1,6 @@
 """Logits processors: they change the scores of a path, depending on its tokens.
 
-As in `generate` of transformers, they come before temperature and filters: first the built-in ones
+As in `generate` of transformers, they come before temperature and filters: first the built-in one
 against repetition, then custom ones. Each sees only one path with its prompt, so the weights are
 unbiased for the distribution that results.
 """
@@ -8,7 +8,6 @@ unbiased for the distribution that results.
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
 
 import torch
 from torch import Tensor
@@ -17,21 +16,12 @@ from eab.branching.own import Processor, plain_name
 from eab.config import BranchingConfig
 from eab.errors import ConfigError
 
-# Processors that are settings, by the names of their functions
-_SETTING_OF: Final = {
-    "_penalize_repetition": "repetition_penalty",
-    "_forbid_repeated": "no_repeat_ngram_size",
-}
-
 
 def penalties(config: BranchingConfig) -> tuple[Processor, ...]:
     """The processors that the settings ask for."""
-    made: list[Processor] = []
-    if config.repetition_penalty != 1.0:
-        made.append(partial(_penalize_repetition, penalty=config.repetition_penalty))
-    if config.no_repeat_ngram_size:
-        made.append(partial(_forbid_repeated, size=config.no_repeat_ngram_size))
-    return tuple(made)
+    if config.repetition_penalty == 1.0:
+        return ()
+    return (partial(_penalize_repetition, penalty=config.repetition_penalty),)
 
 
 def processed(
@@ -64,11 +54,11 @@ def _blame(processors: Sequence[Processor], row: Tensor, text: Sequence[int]) ->
     for processor in processors:
         row = processor(ids, row).to(row.dtype)
         if not (largest := row.amax()).isfinite():
-            what = {-math.inf: "all scores to -inf", math.inf: "a score to +inf"}
-            name = _SETTING_OF.get(name := plain_name(processor), name)
+            scores = {-math.inf: "all scores to -inf", math.inf: "a score to +inf"}
+            what = scores.get(float(largest), "a score to NaN")
             raise ConfigError(
-                f"the logits processor {name} sets {what.get(float(largest), 'a score to NaN')} "
-                f"after {len(text):,} tokens, so no token can be drawn; let it leave a finite score"
+                f"the logits processor {plain_name(processor)} sets {what} after "
+                f"{len(text):,} tokens, so no token can be drawn; let it leave a finite score"
             )
 
 
@@ -87,17 +77,3 @@ def _penalize_repetition(ids: Tensor, scores: Tensor, penalty: float) -> Tensor:
     """Lower the scores of tokens that occur in the text, in place (arXiv 1909.05858)."""
     seen = scores.gather(1, ids)
     return scores.scatter_(1, ids, torch.where(seen < 0, seen * penalty, seen / penalty))
-
-
-def _forbid_repeated(ids: Tensor, scores: Tensor, size: int) -> Tensor:
-    """Forbid, in place, the tokens that would repeat `size` consecutive tokens of the text. No list
-    of them is made, so there is no wait for CUDA.
-    """
-    following = ids[:, size - 1 :]
-    if not following.shape[1]:
-        return scores
-    last = ids[:, ids.shape[1] - size + 1 :]
-    same = (ids[0].unfold(0, size - 1, 1)[: following.shape[1]] == last).all(dim=-1)
-    limit = torch.zeros_like(following, dtype=scores.dtype).masked_fill(same, -torch.inf)
-    limit = limit.masked_fill(~same, torch.inf)
-    return scores.scatter_reduce_(1, following, limit, "amin")

@@ -42,7 +42,7 @@ def open_app(
     ] = "",
 ) -> None:
     """Open the explorer in the browser; needs the extra `app`."""
-    need("app", "streamlit", "starlette", "prometheus_client", "plotly", "segno")
+    need("app", "streamlit", "starlette", "plotly", "segno")
     if store:
         os.environ["EAB_STORE"] = store if store == "off" else _absolute(store)
     if rules is not None:

@@ -2,7 +2,7 @@
 
 `llvm_code.py` and `vectors.py` have the words that the functions are written in. `products.py` is
 the product of rows with any kind of weights, in tiles (`tiles.py`), with what is done to the rows
-before (`row_functions.py`); `float32.py`, `int4.py` and `vnni.py` are one kind each.
+before (`product_code.py`); `float32.py`, `int4.py` and `vnni.py` are one kind each.
 `attention.py` is attention over lists of rows. They import llvmlite, so import them only where
 `can_compile` says so.
 """

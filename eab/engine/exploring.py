@@ -20,9 +20,9 @@ from eab.caches.prefixed_tree import prefix_cache
 from eab.config import PREFIX_CACHE_MIB, BranchingConfig
 from eab.engine.continuing import continue_from
 from eab.engine.loop import serve
-from eab.engine.predicted import candidates_of
 from eab.engine.request import Request
 from eab.engine.scoring import TextReader, tokens_of
+from eab.engine.step_events import candidates_of
 from eab.errors import ConfigError, PromptError
 from eab.events import Event, FinishReason, NewToken, PathPrediction, RunEnded, TextScored
 from eab.models.base import LanguageModel

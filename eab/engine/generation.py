@@ -17,10 +17,9 @@ from eab.branching.random_streams import ROOT
 from eab.branching.sampling import Predictions
 from eab.caches.base import ForwardBatch, KVCache
 from eab.engine.drafting import Drafting
-from eab.engine.lookahead import Lookahead
-from eab.engine.paths import Paths
-from eab.engine.predicted import predicted
+from eab.engine.paths import Lookahead, Paths
 from eab.engine.request import LogitsReader
+from eab.engine.step_events import predicted
 from eab.errors import MemoryLimitError, ModelError
 from eab.events import Event, RowsAllocated, RunStarted
 from eab.models.base import LanguageModel

@@ -1,19 +1,32 @@
-"""The events of one decided step."""
+"""The events of one decided step: what its decisions saw, and what happened to the paths."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
+import torch
+from torch import Tensor
+
+from eab.branching.policy import Leaf
+from eab.branching.sampling import CANDIDATES, Predictions
+from eab.config import BranchingConfig
 from eab.events import (
+    Candidate,
     DroppedTokens,
+    EntropyBounds,
     Event,
     Forked,
     LimitActed,
     NewToken,
     NewWeight,
     PathFinished,
+    PathPrediction,
+    Predicted,
     Pruned,
     Reweighted,
     TokensAppended,
 )
+from eab.models.base import LanguageModel
 
 
 @dataclass(slots=True)
@@ -41,3 +54,79 @@ class StepEvents:
             *([Reweighted(step, tuple(self.weights))] if self.weights else []),
             *self.finished,
         ]
+
+
+MIN_RECORDED_PROBABILITY: Final = 0.0005  # of a candidate; rarer ones would only enlarge run files
+
+
+def predicted(
+    model: LanguageModel,
+    config: BranchingConfig,
+    leaves: Sequence[Leaf],
+    predictions: Predictions,
+    step: int,
+) -> Predicted:
+    """The predictions of all live paths."""
+    on_server = model.kv_shape.blocks is not None
+    bounds = _bounds(model, config, predictions) if on_server else [None] * len(leaves)
+    rows = zip(leaves, predictions.entropies, bounds, strict=True)
+    seen = [
+        PathPrediction(leaf.path, entropy, candidates_of(model, predictions, index), whole)
+        for index, (leaf, entropy, whole) in enumerate(rows)
+    ]
+    return Predicted(step, tuple(seen))
+
+
+def candidates_of(
+    model: LanguageModel, predictions: Predictions, index: int
+) -> tuple[Candidate, ...]:
+    """The most likely tokens of one prediction, as runs record them."""
+    probabilities = [
+        round(probability, 6)
+        for probability in predictions.top_probabilities[index][:CANDIDATES]
+        if probability >= MIN_RECORDED_PROBABILITY
+    ]
+    tokens = predictions.top_tokens[index][: len(probabilities)]
+    return tuple(map(Candidate, tokens, map(model.text, tokens), probabilities))
+
+
+def _bounds(
+    model: LanguageModel, config: BranchingConfig, predictions: Predictions
+) -> list[EntropyBounds | None]:
+    """Bounds for the model's own distribution; the logits of a model on a server are ln p."""
+    log_probs = predictions.best_logits(config.top_k, config.temperature)
+    bounds = entropy_bounds(log_probs, model.card.vocab_size)
+    return [EntropyBounds(*row) for row in bounds.tolist()]
+
+
+def entropy_bounds(log_probs: Tensor, vocab_size: int) -> Tensor:
+    """The smallest and largest entropy that each distribution can have, (P, 2) float64, in nats.
+
+    p_1 >= ... >= p_K of V tokens are known. The other V - K tokens have the probability m = 1 - sum
+    p together, and none of them is more likely than p_K. The entropy is smallest if as few of them
+    as possible share m: each has p_K, and one the remainder. It is largest if all are equally
+    likely. Both cases are possible, so no narrower bounds are certain.
+
+    Args:
+        log_probs: ln p of the K most likely tokens of each distribution, (P, K), in any order;
+            minus infinity where fewer are known.
+        vocab_size: V.
+    """
+    logs = log_probs.double()
+    probs = logs.exp()
+    known = -torch.special.xlogy(probs, probs).sum(dim=-1)
+    is_known = probs > 0
+    unknown = vocab_size - is_known.sum(dim=-1)
+    least = probs.masked_fill(~is_known, torch.inf).amin(dim=-1)  # p_K
+    # Rounding must not make it negative, nor more than the other tokens can have.
+    left = (1.0 - probs.sum(dim=-1)).clamp(min=0.0).minimum(unknown * least)
+    whole = (left / least).floor()
+    remainder = (left - whole * least).clamp(min=0.0)
+    low = (
+        known
+        - whole * torch.special.xlogy(least, least)
+        - torch.special.xlogy(remainder, remainder)
+    )
+    even = left / unknown.clamp(min=1)
+    high = known - torch.special.xlogy(left, even)
+    return torch.stack([low, torch.maximum(low, high)], dim=-1).clamp(min=0.0)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from eab.branching.presets import START
-from eab.config import PENALTIES, SETTINGS, BranchingConfig
+from eab.config import SETTINGS, BranchingConfig
 from eab.errors import ConfigError, ModelError
 from eab.formatting import listed
 from eab.models.packaged import SMOLLM2
@@ -169,7 +169,7 @@ def reading_long_texts(whether: bool = True) -> Iterator[None]:
 
 # Families whose checkpoints do not include them, by a part of their names; from their model cards.
 _FAMILIES: Final = {"smollm2": SMOLLM2.recommended}
-_SETTINGS: Final = ("temperature", "top_p", "top_k", "min_p", "typical_p", *PENALTIES)
+_SETTINGS: Final = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 def recommended_settings(name: str, generation_config: Any) -> Mapping[str, float]:

@@ -26,7 +26,7 @@ from eab.branching.presets import START
 from eab.caches.base import ForwardBatch
 from eab.caches.server import ServerAnswer, ServerCache, ServerQuestion
 from eab.caches.shape import KVShape
-from eab.config import PENALTIES, SETTINGS, BranchingConfig
+from eab.config import SETTINGS, BranchingConfig
 from eab.errors import ConfigError, ModelError, ServerError
 from eab.events import ModelCard
 from eab.events.chat import Prompt, markers_in
@@ -177,13 +177,12 @@ class RemoteModel(LanguageModel):
                 f"top_k is {config.top_k}, but the server returns only the {self.top} most "
                 f"likely tokens; choose a top_k from 1 to {self.top}"
             )
-        for name in ("top_n_sigma", *PENALTIES):
-            given, off = getattr(config, name), SETTINGS[name].default
-            if given != off:
-                raise ConfigError(
-                    f"{name} is {given:g}, which needs the logits of all tokens, but the server "
-                    f"returns only the {self.top} most likely ones; leave it at {off:g}"
-                )
+        if config.repetition_penalty != 1.0:
+            raise ConfigError(
+                f"repetition_penalty is {config.repetition_penalty:g}, which needs the logits of "
+                f"all tokens, but the server returns only the {self.top} most likely ones; leave "
+                "it at 1"
+            )
         for name in _SERVERS_OWN:
             if (given := getattr(config, name)) != SETTINGS[name].default:
                 raise ConfigError(

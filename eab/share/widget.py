@@ -105,14 +105,10 @@ class _Code(anywidget.AnyWidget):
     _esm = bundle.javascript("widget")
 
 
-# marimo sends equal code only once anyway, and closes a widget when the cell that made it reruns.
-_SHARES: Final = "marimo" not in sys.modules
-
-
 class BoardWidget(WithStill, anywidget.AnyWidget):
     """A finished run, to replay and inspect; `message` is the last message sent to the board."""
 
-    _esm = _SHARED if _SHARES else bundle.javascript("widget")
+    _esm = _SHARED
     _css = bundle.stylesheet()
     code = anywidget.WidgetTrait().tag(sync=True)
     message = traitlets.Dict().tag(sync=True)
@@ -175,8 +171,8 @@ class BoardWidget(WithStill, anywidget.AnyWidget):
 
 class LiveWidget(BoardWidget, Generic[FinishedRun]):
     """A run that is generated in its own thread. It ends at its next step when it is stopped or
-    closed, and when the cell that started it is rerun or, in marimo, deleted. In Jupyter, the
-    browser stops it when its last board leaves the page, for example because its cell is deleted.
+    closed, and when the cell that started it is rerun. The browser stops it when its last board
+    leaves the page, for example because its cell is deleted.
 
     Attributes:
         events: The events so far, for `eab.save`.
@@ -247,8 +243,6 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
                 with self._lock:
                     self.events.append(event)
                     self._fold.apply(event)
-                if isinstance(event, StepTimed) and self._is_cut_off():
-                    self.stop()
                 if isinstance(event, StepTimed) and time.monotonic() - sent >= SEND_SECONDS:
                     sent = time.monotonic()
                     self._send_status(self._progress())
@@ -261,12 +255,6 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
             self._update_still()
         atexit.unregister(self._leave)
         _GROWING.remove(self)
-
-    def _is_cut_off(self) -> bool:
-        """Whether the notebook has closed the connection to the board. marimo does so without
-        notice when the cell is deleted or rerun.
-        """
-        return bool(getattr(self.comm, "_closed", False))
 
     def _send_status(self, status: str) -> None:
         with self._lock:
@@ -300,11 +288,11 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
         self._thread.join(timeout=10)
 
 
-def _code() -> _Code | None:
+def _code() -> _Code:
     """The notebook's shared code widget; a new one if `Widget.close_all()` has closed it."""
-    if _SHARES and (not _CODE or _CODE[-1].comm is None):
+    if not _CODE or _CODE[-1].comm is None:
         _CODE.append(_Code())
-    return _CODE[-1] if _SHARES else None
+    return _CODE[-1]
 
 
 _CODE: Final[list[_Code]] = []

@@ -27,8 +27,15 @@ from eab.config import MAX_DRAFT, BranchingConfig
 from eab.errors import ConfigError, MemoryLimitError
 from eab.models.base import LanguageModel
 from eab.models.machine import is_out_of_memory
-from eab.speculation.draft_model import DraftModel, check_same_vocabulary
-from eab.speculation.drafter import Drafter, DraftRequest, NgramLookup, RunAhead, Verified
+from eab.speculation.drafter import (
+    Drafter,
+    DraftModel,
+    DraftRequest,
+    NgramLookup,
+    RunAhead,
+    Verified,
+    check_same_vocabulary,
+)
 
 MIN_GAIN: Final = 1.2  # times the cost
 SETTLING_PASSES: Final = 8  # a draft model must first compute the whole text

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import eab
 from eab import Run
 from eab.api import imported
-from eab.branching.entropy_bounds import entropy_bounds
 from eab.engine.continuing import continue_from
+from eab.engine.step_events import entropy_bounds
 from eab.errors import ConfigError, ModelError, RecordError
 from eab.figures.captions import answers_sentence, cost_sentence, entropy_sentence, tree_sentence
 from eab.record.samples import MAX_TOKENS, Vocabulary

@@ -11,17 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_runs import run_of
 from table_model import TableModel, random_table
-from transformers import (
-    LogitsProcessorList,
-    NoRepeatNGramLogitsProcessor,
-    RepetitionPenaltyLogitsProcessor,
-)
+from transformers import LogitsProcessorList, RepetitionPenaltyLogitsProcessor
 
 from eab.branching.logits_processing import penalties, processed
 from eab.config import BranchingConfig
-from eab.errors import ConfigError
 
-PENALIZED = {"repetition_penalty": 1.6, "no_repeat_ngram_size": 2}
 STOP = 5
 
 
@@ -30,8 +24,6 @@ def of_transformers(config: BranchingConfig) -> LogitsProcessorList:
     chain = LogitsProcessorList()
     if config.repetition_penalty != 1:
         chain.append(RepetitionPenaltyLogitsProcessor(config.repetition_penalty))
-    if config.no_repeat_ngram_size:
-        chain.append(NoRepeatNGramLogitsProcessor(config.no_repeat_ngram_size))
     return chain
 
 
@@ -39,15 +31,14 @@ def of_transformers(config: BranchingConfig) -> LogitsProcessorList:
     texts=st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=40), min_size=1, max_size=4),
     seed=st.integers(0, 1000),
     penalty=st.sampled_from([0.01, 0.5, 1.0, 1.2, 10.0]),
-    size=st.sampled_from([0, 1, 2, 3, 7, 100]),
     dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
 )
-def test_the_scores_equal_those_of_transformers(texts, seed, penalty, size, dtype):
+def test_the_scores_equal_those_of_transformers(texts, seed, penalty, dtype):
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(len(texts), 9, generator=generator).mul(4).to(dtype)
     logits[torch.rand(len(texts), 9, generator=generator) < 0.1] = -math.inf
     before = logits.clone()
-    config = BranchingConfig(repetition_penalty=penalty, no_repeat_ngram_size=size)
+    config = BranchingConfig(repetition_penalty=penalty)
     found = processed(penalties(config), logits, texts)
     assert torch.equal(logits, before), "the logits of the model are its own"
     assert found.dtype == (dtype if dtype == torch.float64 else torch.float32)
@@ -87,7 +78,7 @@ def test_weights_are_unbiased_when_penalties_depend_on_the_path(policy, max_path
         max_new_tokens=4,
         entropy_threshold=0.8,
         temperature=0.9,
-        **PENALIZED,
+        repetition_penalty=1.6,
     )
     texts = exact_texts(model, config, [3, 0])
     assert math.fsum(mass for _, mass in texts) == pytest.approx(1.0)
@@ -102,9 +93,3 @@ def test_weights_are_unbiased_when_penalties_depend_on_the_path(policy, max_path
         for one in run.samples:
             assert one.log_prob == pytest.approx(math.log(odds[one.token_ids]), abs=1e-9)
     assert_unbiased(estimates, expected)
-
-
-def test_a_run_with_no_allowed_token_left_fails_with_an_explanation():
-    model = TableModel(random_table(1, 4))
-    with pytest.raises(ConfigError, match="no_repeat_ngram_size sets all scores to -inf after"):
-        run_of(model, "0", max_new_tokens=8, no_repeat_ngram_size=1)

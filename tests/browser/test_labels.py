@@ -86,7 +86,8 @@ def test_a_visitor_lets_the_model_explore_and_asks_about_a_text(open_page: OpenP
     assert low <= new_low <= estimate <= new_high <= high
     expect(boxes).to_have_count(count)
     expect(page.get_by_text("Stopped after")).to_have_count(0)
-    expect(page.locator(".eab .label-form")).to_be_visible()  # it was open before
+    expect(page.locator("[data-test-script-state=notRunning]")).to_be_visible()
+    expect(page.locator(".eab .label-foot button", has_text="Explore")).to_be_visible()
     page.get_by_role("combobox", name="Kind of rule").select_option("begins")
     word.fill("zebra")
     word.press("Enter")

@@ -57,7 +57,7 @@ def lab(folder: Path) -> Iterator[str]:
     """The address of a JupyterLab."""
     options = ["--no-browser", "--allow-root", "--port={port}", "--ip=127.0.0.1"]
     options += ["--IdentityProvider.token=", f"--notebook-dir={folder}"]
-    with serving_notebooks("jupyterlab", folder, "api", *options) as address:
+    with serving_notebooks(folder, *options) as address:
         yield address
 
 

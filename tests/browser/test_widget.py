@@ -35,9 +35,9 @@ _HOST = """async ([code, css, values]) => {
   };
   window.listening = () => Object.values(listeners).reduce((sum, found) => sum + found.size, 0);
   const module = await import(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
-  window.board = module;
+  window.render = module.default.initialize().render;
   const el = document.createElement("div");
-  window.leave = module.default.render({ model, el }); // in the page a little later, as in JupyterLab
+  window.leave = render({ model, el }); // in the page a little later, as in JupyterLab
   await new Promise(requestAnimationFrame);
   document.getElementById("cell").append(el);
 }"""
@@ -102,7 +102,7 @@ def test_each_board_has_its_own_hatch_pattern(cell: OpenPage) -> None:
         """async () => {
           const el = document.createElement("div");
           document.body.append(el);
-          board.default.render({ model, el });
+          render({ model, el });
         }"""
     )
     expect(page.locator("svg.memory pattern")).to_have_count(2)
@@ -125,7 +125,7 @@ def test_a_board_that_becomes_visible_late_opens_in_the_form_for_its_width(
           Object.assign(el.style, { display: "none", width: width + "px" });
           el.id = "late";
           document.body.append(el);
-          board.default.render({ model, el });
+          render({ model, el });
           await new Promise((done) => setTimeout(done, 200));
           el.style.display = "";
         }""",
@@ -190,7 +190,7 @@ def test_a_live_run_grows_and_can_be_stopped(cell: OpenPage) -> None:
 
 
 _NOTEBOOK = """() => {
-  const { render } = board.default.initialize();
+  leave();
   window.open = (more = {}) => {
     const el = document.createElement("div");
     document.body.append(el);
@@ -236,15 +236,6 @@ def test_closing_a_board_of_an_ended_run_or_a_dead_kernel_does_nothing(cell: Ope
     page.clock.run_for(10_000)  # the fixture fails on any error
 
 
-def test_in_marimo_a_run_continues_when_its_board_is_closed(cell: OpenPage) -> None:
-    """In marimo, which calls `render` directly instead of `initialize`, boards may be closed."""
-    page = cell(fold(STORY), "live", "Step 10 of 20", running=True)
-    page.clock.install()
-    page.evaluate("leave()")
-    page.clock.run_for(10_000)
-    assert page.evaluate("sent") == [{"request": "hello"}]
-
-
 def test_a_board_that_opens_late_asks_for_everything(cell: OpenPage) -> None:
     page = cell(fold(STORY))
     late = Feed(key="notebook", begin=15).message(fold(STORY), "notebook", "live") | {
@@ -254,15 +245,8 @@ def test_a_board_that_opens_late_asks_for_everything(cell: OpenPage) -> None:
     assert page.evaluate("sent") == [{"request": "hello"}, {"request": "missed"}]
 
 
-@pytest.mark.parametrize(
-    "style",
-    [
-        "--jp-content-font-color1:#fff;--jp-layout-color0:#111;--jp-layout-color2:#424242",
-        "--foreground:#fff;--background:#111;--muted:#424242",
-    ],
-    ids=["jupyter", "marimo"],
-)
-def test_the_board_takes_the_colours_of_the_notebook(cell: OpenPage, style: str) -> None:
+def test_the_board_takes_the_colours_of_the_notebook(cell: OpenPage) -> None:
+    style = "--jp-content-font-color1:#fff;--jp-layout-color0:#111;--jp-layout-color2:#424242"
     page = cell(fold(STORY), style=style)
     expect(page.locator("svg.memory rect.shared").first).to_have_css("fill", "rgb(86, 180, 233)")
     expect(page.locator(".tree-panel")).to_have_css("background-color", "rgb(66, 66, 66)")

@@ -38,7 +38,7 @@ SETTINGS = {
     "cold": {"temperature": 0.7, "top_k": 9, "entropy_threshold": 1.0, "branch_factor": 4},
     "nucleus": {"temperature": 1.3, "top_p": 0.8, "max_paths": 6, "r": 64},
     "both filters": {"top_k": 20, "top_p": 0.9, "entropy_threshold": 2.0, "max_paths": 1},
-    "all filters": {"top_n_sigma": 2.0, "min_p": 0.1, "typical_p": 0.9, "entropy_threshold": 1.0},
+    "all filters": {"top_k": 40, "top_p": 0.9, "min_p": 0.1, "entropy_threshold": 1.0},
     "original": {"policy": "original", "entropy_threshold": 2.8, "max_paths": 7, "top_k": 30},
     "full": {"policy": "original", "entropy_threshold": 0.5, "max_paths": 4, "top_p": 0.9, "r": 2},
 }

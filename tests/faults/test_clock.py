@@ -16,7 +16,7 @@ from waiting import ended, wait_until
 from app.server.classroom import Classroom
 from app.server.model_cache import ModelCache
 from app.server.rules import Rules
-from app.server.store import MAX_DELETED, RUNS, NamedStore, RunStore
+from app.server.store import RUNS, NamedStore, RunStore
 from app.server.worker import Worker
 from eab.config import BranchingConfig
 from eab.engine.job import run_job
@@ -52,16 +52,6 @@ def test_the_last_saved_run_comes_first_even_if_the_clock_goes_back(
     saved = [store.save(str(number), EVENTS) for number in range(3)]
     assert saved[0].saved_at > saved[2].saved_at
     assert store.all() == saved[::-1]
-
-
-def test_the_last_deleted_run_can_be_restored_even_if_the_clock_goes_back(store: RunStore) -> None:
-    saved = [store.save(str(number), EVENTS) for number in range(MAX_DELETED + 3)]
-    for run in saved:
-        store.delete(run.id)
-        store.restore(run.id)
-        store.delete(run.id)
-    store.restore(saved[-1].id)
-    assert store.all() == [saved[-1]]
 
 
 @pytest.mark.parametrize("day", [24 * 3600.0, -24 * 3600.0])

@@ -115,10 +115,9 @@ def test_explore_makes_the_same_run_as_the_engine() -> None:
     "stop",
     [
         lambda live: live._handle_custom_msg({"request": "stop"}, []),  # Stop button
-        lambda live: live.comm.close(),  # as marimo does when a cell is deleted
         lambda live: live.close(),
     ],
-    ids=["button", "connection", "widget"],
+    ids=["button", "widget"],
 )
 def test_a_stopped_run_ends_at_its_next_step(stop: Callable[[Any], None]) -> None:
     model = PatientModel()

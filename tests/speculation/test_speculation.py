@@ -16,7 +16,7 @@ from eab import record
 from eab.branching.sampling import Predictions
 from eab.caches.base import check_limit
 from eab.config import BranchingConfig, CacheName, DrafterName
-from eab.engine.lookahead import Lookahead
+from eab.engine.paths import Lookahead
 from eab.errors import ConfigError, ModelError, RecordError
 from eab.events import Event, KvMeasured, Speculated, StepTimed
 from eab.run import RunState, fold
@@ -38,7 +38,7 @@ SETTINGS = {
     "arithmetic": {"policy": "arithmetic", "max_paths": 5},
     "stochastic beam": {"policy": "stochastic-beam", "max_paths": 5},
     "original": {"policy": "original", "entropy_threshold": 2.8, "max_paths": 7, "top_k": 30},
-    "penalties": {"repetition_penalty": 1.3, "no_repeat_ngram_size": 2, "max_paths": 6},
+    "penalties": {"repetition_penalty": 1.3, "max_paths": 6},
 }
 
 
@@ -91,7 +91,7 @@ def test_speculation_changes_no_decision_with_any_cache(twins, name):
 
 @pytest.mark.parametrize(
     ("penalties", "tokens"),
-    [({}, 33), ({"repetition_penalty": 1.2, "no_repeat_ngram_size": 1}, 25)],
+    [({}, 33), ({"repetition_penalty": 1.2}, 25)],
 )
 @pytest.mark.parametrize("length", [1, 3, 7])
 def test_a_draft_model_that_equals_the_target_is_always_accepted(twins, length, penalties, tokens):

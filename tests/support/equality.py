@@ -1,6 +1,6 @@
 """Checks that runs are equal: the same decisions, and the log-probabilities of plain passes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 
 import pytest
@@ -11,7 +11,6 @@ from transformers import (
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
-    TypicalLogitsWarper,
 )
 
 from eab.config import BranchingConfig
@@ -24,32 +23,19 @@ MEASUREMENTS = (RowsAllocated, KvMeasured, StepTimed)
 
 
 def filtered(scores: torch.Tensor, config: BranchingConfig) -> torch.Tensor:
-    """Scores after temperature and filters, applied by transformers' own code and in its order,
-    with top-n-sigma before the filters, as in llama.cpp. That code sorts the vocabulary.
+    """Scores after temperature and filters, applied by transformers' own code and in its order.
+    That code sorts the vocabulary.
     """
     nothing, filters = torch.empty(0, dtype=torch.int64), LogitsProcessorList()
     if config.temperature != 1.0:
         filters.append(TemperatureLogitsWarper(config.temperature))
-    if config.top_n_sigma:
-        filters.append(_top_n_sigma(config.top_n_sigma))
     if config.top_k:
         filters.append(TopKLogitsWarper(config.top_k))
     if config.top_p < 1:
         filters.append(TopPLogitsWarper(config.top_p))
     if config.min_p:
         filters.append(MinPLogitsWarper(config.min_p))
-    if config.typical_p < 1:
-        filters.append(TypicalLogitsWarper(config.typical_p))
     return filters(nothing, scores)
-
-
-def _top_n_sigma(count: float) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    def keep(_: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        sigmas = [row[row > -torch.inf].std(correction=0) for row in scores]
-        least = scores.amax(dim=-1) - count * torch.stack(sigmas)
-        return scores.masked_fill(scores < least[:, None], -torch.inf)
-
-    return keep
 
 
 def processed(logits: torch.Tensor, config: BranchingConfig) -> torch.Tensor:

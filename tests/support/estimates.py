@@ -89,13 +89,7 @@ CASES = {f"limit {limit}": Case(10, 6, {"max_paths": limit}) for limit in (1, 2,
     "more filters": Case(
         14,
         7,
-        {
-            "max_paths": 5,
-            "top_n_sigma": 2.0,
-            "min_p": 0.1,
-            "typical_p": 0.9,
-            "entropy_threshold": 0.4,
-        },
+        {"max_paths": 5, "top_p": 0.9, "min_p": 0.1, "entropy_threshold": 0.4},
     ),
     "fewer texts than paths": Case(
         2, 3, {"max_paths": 100, "max_new_tokens": 3, "entropy_threshold": 0.8}

@@ -1,4 +1,4 @@
-"""A separate Jupyter or marimo server, for the tests that open a notebook in it."""
+"""A separate Jupyter server, for the tests that open a notebook in it."""
 
 import os
 import sys
@@ -14,24 +14,23 @@ from scripts.servers import free_port, serving
 
 
 @contextmanager
-def serving_notebooks(module: str, folder: Path, health: str, *options: str) -> Iterator[str]:
-    """Run Jupyter or marimo with separate settings, on the embedded model; yields its address.
+def serving_notebooks(folder: Path, *options: str) -> Iterator[str]:
+    """Run JupyterLab with separate settings, on the embedded model; yields its address. The test is
+    skipped if it is not installed.
 
     Args:
-        module: The module to run; the test is skipped if it is not installed.
         folder: The working folder, which also holds what the server writes.
-        health: A path that the server answers as soon as it is up.
-        options: Command-line options of the module; `{port}` stands for the port.
+        options: Command-line options; `{port}` stands for the port.
     """
-    pytest.importorskip(module)
+    pytest.importorskip("jupyterlab")
     if not (EMBEDDED_FOLDER / "model.safetensors").is_file():
         pytest.skip("the embedded model is not in assets/model")
     port = free_port()
-    command = [sys.executable, "-m", module, *(one.format(port=port) for one in options)]
+    command = [sys.executable, "-m", "jupyterlab", *(one.format(port=port) for one in options)]
     homes = [f"XDG_{name}_HOME" for name in ("CONFIG", "STATE", "CACHE", "DATA")]
     homes += [f"JUPYTER_{name}_DIR" for name in ("CONFIG", "DATA", "RUNTIME")]
     homes += [f"JUPYTERLAB_{name}_DIR" for name in ("SETTINGS", "WORKSPACES")]
     own = {name: str(folder / ".own" / name) for name in homes}
-    own |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MARIMO_SKIP_UPDATE_CHECK": "1"}
-    with serving(command, port, health, env=os.environ | own, cwd=folder) as (address, _):
+    own |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    with serving(command, port, "api", env=os.environ | own, cwd=folder) as (address, _):
         yield address

@@ -63,7 +63,30 @@ function keepKeys(el, signal) {
   window.addEventListener("keydown", onKey, { capture: true, signal });
 }
 
-/** @param {{ model: WidgetModel, el: HTMLElement }} cell */
+const GONE_MS = 5000; // time to paste or undo; a moved cell gets its new board at once
+/** @type {Set<WidgetModel>} */
+const opened = new Set(); // the models of the boards in this page
+
+/**
+ * Stop a run whose last board in this page was closed.
+ * @param {WidgetModel} model
+ */
+function stopIfGone(model) {
+  const message = model.get("message"); // boards of one widget share the same object
+  const hasBoard = [...opened].some((other) => other.get("message") === message);
+  if (hasBoard || !model.get("running")) return;
+  try {
+    model.send({ request: "stop" });
+  } catch {
+    // The whole notebook was closed: its kernel continues, and so does the run.
+  }
+}
+
+/**
+ * Show a board in a cell. Jupyter closes it when its cell is deleted or moved or its output is
+ * cleared, but not when it is collapsed or scrolled away, or when the page is left.
+ * @param {{ model: WidgetModel, el: HTMLElement }} cell
+ */
 function render({ model, el }) {
   const board = new Board(el);
   keepKeys(el, board.closing.signal);
@@ -98,49 +121,16 @@ function render({ model, el }) {
   renderBar();
   const first = requestAnimationFrame(update); // by then the board is in the page and has its font
   model.send({ request: "hello" });
+  opened.add(model);
   return () => {
     cancelAnimationFrame(first);
     themes.disconnect();
     for (const [name, listener] of listeners) model.off(name, listener);
     board.close();
-  };
-}
-
-const GONE_MS = 5000; // time to paste or undo; a moved cell gets its new board at once
-/** @type {Set<WidgetModel>} */
-const opened = new Set(); // the models of the boards in this page
-
-/**
- * Stop a run whose last board in this page was closed.
- * @param {WidgetModel} model
- */
-function stopIfGone(model) {
-  const message = model.get("message"); // boards of one widget share the same object
-  const hasBoard = [...opened].some((other) => other.get("message") === message);
-  if (hasBoard || !model.get("running")) return;
-  try {
-    model.send({ request: "stop" });
-  } catch {
-    // The whole notebook was closed: its kernel continues, and so does the run.
-  }
-}
-
-/**
- * Jupyter closes a board when its cell is deleted or moved or its output is cleared, but not when
- * it is collapsed or scrolled away, or when the page is left. (marimo also closes a board that a
- * tab hides, however briefly, so closing means nothing there.)
- * @param {{ model: WidgetModel, el: HTMLElement }} cell
- */
-function renderInJupyter(cell) {
-  const { model } = cell;
-  const close = render(cell);
-  opened.add(model);
-  return () => {
-    close();
     opened.delete(model);
     if (model.get("running")) setTimeout(stopIfGone, GONE_MS, model);
   };
 }
 
-// A Jupyter notebook holds this code once; its boards get `render` from it (eab/share/widget.py).
-export default { initialize: () => ({ render: renderInJupyter }), render };
+// A notebook holds this code once; its boards get `render` from it (eab/share/widget.py).
+export default { initialize: () => ({ render }) };

@@ -40,7 +40,7 @@ def test_recorded_and_live_runs_can_be_reopened_until_the_server_drops_them(
     assert page.board["prompt"] == page.value("prompt") == "The cat sat on the"
     assert page.value("set_max_new_tokens") == 3
     page.open_example("coin")
-    monkeypatch.setattr("app.server.registry.RunRegistry.find", lambda *_: None)
+    monkeypatch.setattr("app.server.worker.Remembered.find", lambda *_: None)
     page.press(f"open-{live}")
     assert "no longer on the server" in page.errors[0]
     assert page.board["run"] == "recorded-coin.eab"

@@ -180,7 +180,7 @@ def test_a_sweep_is_saved_renamed_and_opened_in_another_tab_unless_it_is_gone(
         assert "2,160 cells" in tab.captions
     other.press("rename_sweep", **{f"rename_{saved.id}_sweep": "two"})
     assert other.radio(key="tune_shown").options == ["Recorded sweep", "two"]
-    other.press("delete_sweep")
+    other.press("delete_sweep").press("delete_for_good_sweep")
     assert store.all() == []
     assert "2,160 cells" in other.captions, "what the tab shows stays"
     linked.put(tune_shown="Recorded sweep")

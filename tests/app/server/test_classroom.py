@@ -42,7 +42,7 @@ class Door:
         """Let these tabs enter: "lecturer" leads the class, any other name joins it."""
         for name in names:
             if name == "lecturer":
-                self.room.lead(self.room.key, name, self.wake(name))
+                self.room.lead(name, self.wake(name))
             else:
                 self.room.join(name, self.wake(name))
 
@@ -60,47 +60,26 @@ def room(door: Door) -> Classroom:
 def test_followers_see_what_is_shown_and_are_woken_once_per_change(
     door: Door, room: Classroom
 ) -> None:
-    room.lead(room.key, "lecturer", door.wake("lecturer"))
+    room.lead("lecturer", door.wake("lecturer"))
     assert room.join("ada", door.wake("ada")).shown is None
     door.woken.clear()
-    room.show(room.key, "step 3")
-    room.show(room.key, "step 3")
+    room.show("step 3")
+    room.show("step 3")
     assert door.woken["ada"] == 1
     assert room.state.shown == "step 3"
     late = room.join("bob", door.wake("bob"))
     assert (late.shown, late.following) == ("step 3", 2)
     room.leave("ada")
     door.woken.clear()
-    room.show(room.key, "step 4")
+    room.show("step 4")
     assert (door.woken["ada"], door.woken["bob"], room.state.following) == (0, 1, 1)
-
-
-@pytest.mark.parametrize("key", ["", "wrong", "é", "\udc80"])
-def test_without_the_key_nothing_can_be_controlled(door: Door, room: Classroom, key: str) -> None:
-    door.enter("lecturer", "ada")
-    room.show(room.key, "mine")
-    room.ask(room.key, COIN)
-    before = room.state
-    for act in (
-        lambda: room.lead(key, "ada", door.wake("ada")),
-        lambda: room.show(key, "yours"),
-        lambda: room.ask(key, COIN),
-        lambda: room.reveal(key),
-        lambda: room.dismiss(key),
-        lambda: room.csv(key),
-        lambda: room.end(key),
-        lambda: room.end(room.code),
-    ):
-        with pytest.raises(ClassError, match="only the lecturer"):
-            act()
-    assert room.state == before
 
 
 def test_answers_are_accepted_until_the_reveal(door: Door, room: Classroom) -> None:
     door.enter("ada", "bob")
     with pytest.raises(ClassError, match="no longer"):
         room.answer("ada", 1, 0)
-    room.ask(room.key, COIN)
+    room.ask(COIN)
     room.answer("ada", 1, 1)
     assert room.answer_of("ada", 1) == 1
     assert room.answer_of("carl", 1) is None
@@ -108,10 +87,10 @@ def test_answers_are_accepted_until_the_reveal(door: Door, room: Classroom) -> N
         room.answer("ada", 1, 2)
     with pytest.raises(ClassError, match="join the class"):
         room.answer("carl", 1, 0)
-    room.reveal(room.key)
+    room.reveal()
     with pytest.raises(ClassError, match="no longer"):
         room.answer("bob", 1, 1)
-    room.ask(room.key, ClassQuestion("Will the text fork here?", ("Yes", "No")))
+    room.ask(ClassQuestion("Will the text fork here?", ("Yes", "No")))
     with pytest.raises(ClassError, match="no longer"):
         room.answer("bob", 1, 1)
     asked = room.state.question
@@ -120,7 +99,7 @@ def test_answers_are_accepted_until_the_reveal(door: Door, room: Classroom) -> N
 
 def test_answers_wake_only_the_lecturer(door: Door, room: Classroom) -> None:
     door.enter("lecturer", "ada", "bob")
-    room.ask(room.key, COIN)
+    room.ask(COIN)
     door.woken.clear()
     room.answer("ada", 1, 0)
     room.answer("ada", 1, 0)
@@ -129,11 +108,11 @@ def test_answers_wake_only_the_lecturer(door: Door, room: Classroom) -> None:
 
 def test_the_csv_file_has_every_question_and_no_formula(door: Door, room: Classroom) -> None:
     room.join("ada", door.wake("ada"))
-    room.ask(room.key, COIN)
+    room.ask(COIN)
     room.answer("ada", 1, 1)
-    room.reveal(room.key)
-    room.ask(room.key, ClassQuestion("=HYPERLINK(1)", ("+1", 'a, "b"')))
-    rows = list(csv.reader(io.StringIO(room.csv(room.key))))
+    room.reveal()
+    room.ask(ClassQuestion("=HYPERLINK(1)", ("+1", 'a, "b"')))
+    rows = list(csv.reader(io.StringIO(room.csv())))
     assert rows[1:] == [
         ["1", COIN.text, "", " heads", "0", "0.750000", "true", "true"],
         ["1", COIN.text, "", " tails", "1", "0.250000", "false", "true"],
@@ -156,15 +135,15 @@ def test_a_class_ends_two_hours_after_the_lecturer_left(door: Door, room: Classr
     with pytest.raises(ClassError, match="has ended"):
         room.join("bob", door.wake("bob"))
     with pytest.raises(ClassError, match="has ended"):
-        room.show(room.key, "late")
+        room.show("late")
 
 
 def test_a_lecturer_can_continue_after_a_reload(door: Door, room: Classroom) -> None:
-    room.lead(room.key, "first tab", door.wake("first tab"))
-    room.show(room.key, "step 3")
+    room.lead("first tab", door.wake("first tab"))
+    room.show("step 3")
     door.gone.add("first tab")
     assert not room.state.lecturer_here
-    again = room.lead(room.key, "second tab", door.wake("second tab"))
+    again = room.lead("second tab", door.wake("second tab"))
     assert (again.shown, again.lecturer_here) == ("step 3", True)
 
 
@@ -178,9 +157,9 @@ def test_the_numbers_of_students_and_questions_of_a_class_are_limited(
         room.join("carl", door.wake("carl"))
     door.gone.add("bob")
     assert room.join("carl", door.wake("carl")).following == 2
-    room.ask(room.key, COIN)
+    room.ask(COIN)
     with pytest.raises(ClassError, match="1 questions"):
-        room.ask(room.key, COIN)
+        room.ask(COIN)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +194,7 @@ def test_classes_are_found_by_code_and_key_until_they_end() -> None:
     for wrong in ("", one.code):
         with pytest.raises(ClassError, match="has ended"):
             classes.by_key(wrong)
-    one.end(one.key)
+    one.end()
     with pytest.raises(ClassError, match="check the code"):
         classes.by_code(one.code)
     assert classes.start("ada") is not one, "there is room again"
@@ -231,12 +210,12 @@ def test_classes_and_their_questions_survive_a_restart_of_the_server(tmp_path: P
     classes = restarted()
     room, other = classes.start("ada"), classes.start("ada")
     room.join("bob", lambda: None)
-    room.ask(room.key, COIN)
+    room.ask(COIN)
     room.answer("bob", 1, 1)
-    room.reveal(room.key)
-    room.ask(room.key, COIN)
+    room.reveal()
+    room.ask(COIN)
     room.answer("bob", 2, 0)
-    other.end(other.key)
+    other.end()
     assert folder.stat().st_mode & 0o077 == 0
     (folder / "damaged.class.json").write_text('{"owner": "a"}')
     without_questions = '{"owner": "a", "key": "k", "code": "Q", "is_open": true}'
@@ -244,7 +223,7 @@ def test_classes_and_their_questions_survive_a_restart_of_the_server(tmp_path: P
 
     again = restarted().by_key(room.key)
     assert (again.code, again.owner) == (room.code, "ada")
-    assert again.csv(room.key).splitlines()[:3] == room.csv(room.key).splitlines()[:3]
+    assert again.csv().splitlines()[:3] == room.csv().splitlines()[:3]
     assert again.state.question is not None
     assert again.state.question.answers == 0, "the tabs are new, and answer again"
     again.join("bob in a new tab", lambda: None)
@@ -252,7 +231,7 @@ def test_classes_and_their_questions_survive_a_restart_of_the_server(tmp_path: P
     assert again.state.question.counts == (0, 1)
     with pytest.raises(ClassError):
         restarted().by_code(other.code)
-    again.end(room.key)
+    again.end()
     with pytest.raises(ClassError):
         restarted().by_key(room.key)
     assert {file.name for file in folder.iterdir()} == {"damaged.class.json", "Q.class.json"}
@@ -261,7 +240,7 @@ def test_classes_and_their_questions_survive_a_restart_of_the_server(tmp_path: P
 def test_a_class_that_cannot_be_written_to_disk_still_works(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     room = Classes(1, 1, lambda _: True, KeptClasses(tmp_path / "file")).start("ada")
-    room.ask(room.key, COIN)
+    room.ask(COIN)
     assert room.state.question is not None
 
 
@@ -271,7 +250,7 @@ def test_the_number_of_classes_of_a_visitor_is_limited() -> None:
     with pytest.raises(ClassError, match="a visitor can have 2 classes at a time"):
         classes.start("ada")
     classes.start("bob")
-    first.end(first.key)
+    first.end()
     classes.start("ada")
 
 
@@ -313,7 +292,7 @@ def test_only_the_last_answer_of_each_student_is_counted(
 ) -> None:
     door = Door()
     room = door.room
-    room.ask(room.key, ClassQuestion("Which?", tuple(map(str, range(options)))))
+    room.ask(ClassQuestion("Which?", tuple(map(str, range(options)))))
     last: dict[str, int] = {}
     for name, option, joins in answers:
         if joins:
@@ -332,7 +311,7 @@ def test_thirty_threads_can_answer_simultaneously(door: Door, room: Classroom) -
     names = [str(number) for number in range(30)]
     for name in names:
         room.join(name, lambda: None)
-    room.ask(room.key, COIN)
+    room.ask(COIN)
     threads = [
         threading.Thread(target=lambda one=name: [room.answer(one, 1, n % 2) for n in range(50)])
         for name in names

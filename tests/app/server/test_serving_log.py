@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from app.server.batched_runs import KEPT_PASSES, ServingLog
 from app.server.live_run import LiveRun
 from app.server.model_cache import ModelCache
-from app.server.serving_log import KEPT_PASSES, ServingLog
 from app.server.worker import Worker
 from eab.config import BranchingConfig
 from eab.engine.job import run_job

@@ -44,7 +44,7 @@ def kept(store: Store, id: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", [RUNS, SWEEPS], ids=["runs", "sweeps"])
-def test_saved_content_comes_back_whole_and_is_renamed_deleted_and_restored(
+def test_saved_content_comes_back_whole_and_is_renamed_and_deleted(
     tmp_path: Path, kind: Any
 ) -> None:
     store: Store = NamedStore(tmp_path / "deep" / "kept.sqlite", kind)
@@ -61,34 +61,25 @@ def test_saved_content_comes_back_whole_and_is_renamed_deleted_and_restored(
     assert [one.name for one in store.all()] == ["two", "first"]
     with pytest.raises(StoreError, match="is not saved on this server"):
         store.load(ids[1])
-    store.restore(ids[1])
-    assert kept(store, ids[1]) == whole
 
 
 def test_an_action_on_a_deleted_run_is_explained(store: Store) -> None:
     run = store.save("one", EVENTS)
     store.delete(run.id)
-    for act in (
-        lambda: store.delete(run.id),
-        lambda: store.rename(run.id, "x"),
-        lambda: store.restore("no such id"),
-    ):
+    for act in (lambda: store.delete(run.id), lambda: store.rename(run.id, "x")):
         with pytest.raises(StoreError, match="somebody deleted it"):
             act()
 
 
-def test_only_the_most_recently_deleted_runs_can_be_restored(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.server.store.MAX_DELETED", 2)
-    runs = [store.save(str(number), EVENTS) for number in range(4)]
-    for run in runs:
-        store.delete(run.id)
-    with pytest.raises(StoreError):
-        store.restore(runs[0].id)
-    store.restore(runs[3].id)
+def test_what_an_older_program_marked_as_deleted_stays_deleted(store: Store) -> None:
+    gone, kept_one = store.save("gone", EVENTS), store.save("kept", EVENTS)
     with closing(sqlite3.connect(store.path)) as db:
-        assert db.execute("SELECT count(*) FROM runs").fetchone() == (2,)
+        db.execute("UPDATE runs SET deleted_at = saved_at WHERE id = ?", (gone.id,))
+        db.commit()
+    assert store.all() == [kept_one]
+    for act in (store.load, store.delete):
+        with pytest.raises(StoreError):
+            act(gone.id)
 
 
 @pytest.mark.parametrize(
@@ -239,18 +230,6 @@ def test_sizes_are_those_of_the_stored_files(store: Store) -> None:
     saved = [store.save(str(number), events) for number in range(10)]
     assert store.path.stat().st_size < 2 * sum(run.size for run in saved) + 2**16
     assert prompt not in repr(store.all())
-
-
-def test_restoring_does_not_exceed_the_limit(store: Store) -> None:
-    one = store.save("one", EVENTS)
-    store.delete(one.id)
-    store = NamedStore(store.path, replace(RUNS, most=1))
-    two = store.save("two", EVENTS)
-    with pytest.raises(StoreError, match="Delete some"):
-        store.restore(one.id)
-    store.delete(two.id)
-    store.restore(one.id)
-    assert store.all() == [one]
 
 
 def test_a_folder_that_cannot_be_written_is_explained(tmp_path: Path) -> None:

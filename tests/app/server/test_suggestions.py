@@ -7,7 +7,7 @@ import pytest
 from invented_runs import invented_run
 from page_walk import opened
 
-from app.server.suggestions import expected_paths, suggestions
+from app.server.suggestions import expected_paths, suggestion
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
@@ -23,9 +23,10 @@ QUIET = BranchingConfig(entropy_threshold=6.0, max_new_tokens=12)
 def test_the_suggested_threshold_makes_the_same_prompt_fork(embedded: HuggingFaceModel) -> None:
     events = list(event_stream(embedded, Request("Once upon a time", QUIET)))
     assert [path.status for path in fold(events).paths] == ["finished"]
-    [suggestion] = suggestions(events)
-    lower = replace(QUIET, entropy_threshold=suggestion.widgets["threshold_nats"])
-    assert f"{lower.entropy_threshold:.2f} nats" in suggestion.label
+    found = suggestion(events)
+    assert found is not None
+    lower = replace(QUIET, entropy_threshold=found.widgets["threshold_nats"])
+    assert f"{lower.entropy_threshold:.2f} nats" in found.label
     assert any(
         path.status == "forked"
         for path in fold(event_stream(embedded, Request("Once upon a time", lower))).paths
@@ -46,16 +47,18 @@ def test_an_early_path_limit_suggests_a_higher_threshold(embedded: HuggingFaceMo
     for prompt in ("The king asked the old wizard what", "Two birds sat on a wall."):
         for seed in range(2):
             request = Request(prompt, replace(busy, seed=seed))
-            for suggestion in suggestions(list(event_stream(embedded, request))):
-                early += 1
-                value = suggestion.widgets["threshold_nats"]
-                assert set(suggestion.widgets) == {"threshold_unit", "threshold_nats"}
-                assert value > busy.entropy_threshold
-                assert suggestion.label.startswith(f"Fork above {value:.2f} nats: ")
-                higher = replace(request.config, entropy_threshold=value)
-                run = list(event_stream(embedded, Request(prompt, higher)))
-                still += bool(suggestions(run))
-                assert len(fold(run).leaves()) > 1
+            found = suggestion(list(event_stream(embedded, request)))
+            if found is None:
+                continue
+            early += 1
+            value = found.widgets["threshold_nats"]
+            assert set(found.widgets) == {"threshold_unit", "threshold_nats"}
+            assert value > busy.entropy_threshold
+            assert found.label.startswith(f"Fork above {value:.2f} nats: ")
+            higher = replace(request.config, entropy_threshold=value)
+            run = list(event_stream(embedded, Request(prompt, higher)))
+            still += suggestion(run) is not None
+            assert len(fold(run).leaves()) > 1
     assert early >= 4
     assert still < early / 2
 
@@ -75,14 +78,16 @@ def test_a_suggestion_whose_tree_is_known_exactly_needs_no_run(embedded: Hugging
     for seed in (16, 18, 28):
         at = replace(config, seed=seed)
         events = list(event_stream(embedded, Request("Two birds sat on a wall.", at)))
-        for suggestion in suggestions(events):
-            assert (suggestion.what_if is None) == ("about" in suggestion.label)
-            if suggestion.what_if is None:
-                continue
-            known += 1
-            higher = replace(at, entropy_threshold=suggestion.what_if)
-            run = fold(event_stream(embedded, Request("Two birds sat on a wall.", higher)))
-            assert suggestion.label.endswith(counted(len(run.leaves()), "text"))
+        found = suggestion(events)
+        if found is None:
+            continue
+        assert (found.what_if is None) == ("about" in found.label)
+        if found.what_if is None:
+            continue
+        known += 1
+        higher = replace(at, entropy_threshold=found.what_if)
+        run = fold(event_stream(embedded, Request("Two birds sat on a wall.", higher)))
+        assert found.label.endswith(counted(len(run.leaves()), "text"))
     assert known == 2
 
 
@@ -95,28 +100,23 @@ def test_nothing_is_suggested_if_the_path_limit_acts_late(embedded: HuggingFaceM
         limited = [step for path in run.paths for step in path.limited_steps]
         if limited and min(limited) * 3 >= len(run.steps):
             late += 1
-            assert suggestions(events) == []
+            assert suggestion(events) is None
     assert late > 1
 
 
 def test_fewer_paths_or_tokens_are_suggested_if_memory_ran_out() -> None:
-    events = invented_run(5, 20, 8)
-    failed = [*events[:-1], RunEnded(19, "failed", "too much")]
-    assert [suggestion.widgets for suggestion in suggestions(failed)] == [
-        {"max_paths": 4},
-        {"max_new_tokens": 10},
-    ]
+    for paths, widgets in ((8, {"max_paths": 4}), (1, {"max_new_tokens": 10})):
+        failed = [*invented_run(5, 20, paths)[:-1], RunEnded(19, "failed", "too much")]
+        found = suggestion(failed)
+        assert found is not None
+        assert found.widgets == widgets
 
 
 @pytest.mark.parametrize(
     "recording", bundled_runs.recordings(), ids=lambda recording: recording.file
 )
-def test_bundled_runs_have_at_most_one_suggestion_and_unfinished_ones_none(
-    recording: bundled_runs.Recording,
-) -> None:
-    events = bundled_runs.events_of(recording)
-    assert len(suggestions(events)) <= 1
-    assert suggestions(events[:-1]) == []
+def test_unfinished_runs_have_no_suggestion(recording: bundled_runs.Recording) -> None:
+    assert suggestion(bundled_runs.events_of(recording)[:-1]) is None
 
 
 def test_the_button_sets_the_threshold_and_starts_the_run() -> None:

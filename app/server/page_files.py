@@ -1,19 +1,68 @@
-"""The style of the page around the board, part of the HTML itself: what a page shows first already
-has its place, before any script is loaded. Streamlit alone would send it with every redraw.
+"""What a browser loads once, and Streamlit alone would send again and again: the code and style of
+the board as files, and the style of the page around it as a part of the HTML.
+So what a page shows first already has its place, before any script is loaded.
 """
 
+import hashlib
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from eab.board import bundle
+
+FOLDER: Final = "board"
+# Safe to cache forever: a changed file gets a new name.
+_HEADERS: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
+_KINDS: Final = {"js": "text/javascript", "css": "text/css"}
+# The URL is relative to the page, which may be served under any path.
+_LOADER: Final = """
+const file = new URL("%s", document.baseURI);
+const [{ default: show }, style] = await Promise.all([
+  import(`${file}.js`),
+  fetch(`${file}.css`).then((answer) => answer.text()),
+]);
+const sheet = new CSSStyleSheet();
+sheet.replaceSync(style);
+export default function (component) {
+  component.parentElement.getRootNode().adoptedStyleSheets = [sheet];
+  return show(component);
+}
+"""
+
+
+def component() -> dict[str, str]:
+    """The component for Streamlit: code that loads the two files, or their contents."""
+    return {"js": _LOADER % f"{FOLDER}/{_name()}"} if is_served else _files()
+
+
+async def board_file(request: Request) -> Response:
+    """Serve one of the two files."""
+    name, _, kind = request.path_params["name"].partition(".")
+    if name != _name() or kind not in _KINDS:
+        return PlainTextResponse("not found\n", status_code=404)
+    return Response(_files()[kind], media_type=_KINDS[kind], headers=_HEADERS)
+
+
+@cache
+def _files() -> dict[str, str]:
+    return {"js": bundle.javascript("streamlit"), "css": bundle.stylesheet()}
+
+
+@cache
+def _name() -> str:
+    return hashlib.sha256("".join(_files().values()).encode()).hexdigest()[:16]
+
 
 _FOLDER: Final = Path(__file__).parents[1] / "widgets" / "static"
 _FILES: Final = ("page.css", "single_pages.css", "opening.css")
 _FOR_A_COPY: Final = (b"accept-encoding", b"if-none-match", b"if-modified-since", b"range")
 
-is_served = False  # set by app/serve.py; under `streamlit run` alone, the page sends its style
+is_served = False  # set by app/serve.py; `streamlit run` alone does not serve these files
 
 
 @cache

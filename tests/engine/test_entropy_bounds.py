@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.branching.entropy_bounds import entropy_bounds
+from eab.engine.step_events import entropy_bounds
 
 masses = st.lists(st.floats(0.0, 1.0, allow_subnormal=False), min_size=2, max_size=60).filter(
     lambda values: sum(values) > 0.01
