@@ -31,7 +31,7 @@ from published import command_line, markdown_table, publish, ratio_lines, where
 from raw_session import RawSession
 from serving import OPENINGS
 
-from app.server.registry import MAX_RUNS
+from app.server.worker import MAX_REMEMBERED
 from scripts.servers import serving_explorer
 
 SETTINGS: Final = {"max_paths": 8, "max_new_tokens": 24, "min_fork_weight": 0.03}
@@ -149,7 +149,7 @@ def measure(seconds: float) -> tuple[str, dict[str, Any]]:
             settled = time.monotonic() + CLOSED_TABS_KEPT
             for number in range(VISITORS):
                 pool.submit(Visitor(number, server[0], soak).stay)
-            while time.monotonic() < settled or len(soak.first_tokens) < MAX_RUNS:
+            while time.monotonic() < settled or len(soak.first_tokens) < MAX_REMEMBERED:
                 time.sleep(0.1)
             soak.began = time.monotonic()
             soak.ends = soak.began + seconds
