@@ -57,12 +57,14 @@ def explore(
     run = fold(before_end(events))
     writer = _Writer(model, run)
     while most > 0 and labels_of([run], labelling(run)).unexplored > until:
-        chosen = undecided(run, labelling(run))[: min(TOGETHER, most)]
+        chosen = undecided(run, labelling(run), min(TOGETHER, most))
+        if not chosen:
+            break
         for ids, reason in writer.write(chosen):
             event = writer.scored(ids, reason)
             run.apply(event)
             yield event
-        most = most - len(chosen) if chosen else 0
+        most -= len(chosen)
     yield RunEnded(len(run.steps), "finished")
 
 

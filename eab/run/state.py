@@ -30,6 +30,7 @@ from eab.events import (
     TokensAppended,
 )
 from eab.formatting import counted, quoted, shortened
+from eab.run import scored_texts
 from eab.run.tree import (
     Path,
     Sample,
@@ -37,7 +38,6 @@ from eab.run.tree import (
     Token,
     largest_first,
     least_probability,
-    split,
 )
 from eab.token_text import StopStrings
 
@@ -136,7 +136,7 @@ class RunState:
             case StepTimed():
                 self._step(event.step).add_timing(event)
             case TextScored():
-                self._score(event)
+                scored_texts.apply(self, event)
             case RunEnded():
                 self.ended = event
             case Labelled():
@@ -219,53 +219,6 @@ class RunState:
                 self._tails[child] = (self._tails[parent.id][0], 0)
             weights, is_heir = [(event.step, weight)], child == event.heir
             self.paths.append(Path(child, parent.id, weights, is_heir, event.step, share))
-
-    def _score(self, event: TextScored) -> None:
-        stem, number = self._path(event.path), len(self.paths)
-        if not (event.kept or stem.id == 0) or event.kept > len(stem.tokens):
-            raise RecordError(
-                f"a scored text leaves path {stem.id} after {event.kept} tokens; it has "
-                f"{len(stem.tokens)}"
-            )
-        if stem.status in ("live", "finished") and event.kept == len(stem.tokens):
-            raise RecordError(f"a scored text goes on after path {stem.id}, which is {stem.status}")
-        counts = {len(event.tokens), len(event.predictions), len(event.model_log_probs)}
-        if len(counts - {0}) != 1:
-            raise RecordError("a scored text needs the same number of tokens and predictions")
-        before = [*self.tokens(stem.id)][: self.tokens_before(stem.id) + event.kept]
-        pairs = zip(event.tokens, event.predictions, strict=True)
-        new = [
-            Token(step, *own[1:3], own.special, own.log_prob, *seen[1:])
-            for step, (own, seen) in enumerate(pairs, start=len(before))
-        ]
-        if not event.model_log_probs:
-            text, reason = self._up_to_stop([*before, *new]), event.reason or "unfinished"
-            self.explored.append(Sample(text, (*before, *new), 0.0, reason, ()))
-            return
-        if split(self.paths, stem, event.kept) == number:
-            self._move_marks(stem.id, event.kept, number)
-        weights = [(len(before), 0.0)]
-        path = Path(len(self.paths), stem.id, weights, False, event.step, 0.0, new, status="given")
-        self.paths.append(path)
-        stem.children = (*stem.children, path.id)
-
-    def _up_to_stop(self, tokens: Sequence[Token]) -> str:
-        """The text of these tokens, without control tokens and up to any stop string."""
-        raw, tail = b"", (b"", 0)
-        for token in tokens:
-            if not token.special and not tail[1]:
-                raw += token_text.to_bytes(token.text)
-                tail = self._stop.search(tail[0], token.text) if self._stop else tail
-        return token_text.join([token_text.from_bytes(raw[: len(raw) - tail[1]])])
-
-    def _move_marks(self, path: int, kept: int, rest: int) -> None:
-        """Let the labels follow the tokens that are in another path now."""
-        self.labels = tuple(
-            rule._replace(path=rest, token=rule.token - kept)
-            if rule.kind == "mark" and rule.path == path and rule.token >= kept
-            else rule
-            for rule in self.labels
-        )
 
     def _label(self, event: Labelled) -> None:
         for rule in event.rules:
