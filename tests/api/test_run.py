@@ -88,16 +88,6 @@ def test_a_notebook_describes_the_memory_of_an_unusual_model() -> None:
     assert "Nothing is shared" not in Run(COIN)._repr_html_()
 
 
-@pytest.mark.parametrize("given", [None, ["a"], iter([])], ids=["None", "a list", "an iterator"])
-def test_a_value_that_is_not_a_run_is_refused(given: object, tmp_path: Path) -> None:
-    for take in (as_run, lambda run: eab.save(run, tmp_path / "x.eab"), eab.show):
-        with pytest.raises(RecordError):
-            take(given)
-    for use in (Run.load, Run(COIN).save):
-        with pytest.raises(RecordError, match="the path is a"):
-            use(None)
-
-
 def test_a_run_is_given_as_a_run_its_events_or_its_path_everywhere(tmp_path: Path) -> None:
     path, copy = tmp_path / "coin.eab", tmp_path / "copy.eab"
     Run(COIN).save(path)

@@ -308,7 +308,7 @@ def test_texts_that_were_cut_go_on_and_the_others_are_refused(
     one = eab_here("continue", str(files[1]), "--text", str(number), "--record", str(saved))
     assert one.returncode == 0, one.stderr
     assert fold(record.load(saved)).started.continued_tokens == before.samples[number - 1].token_ids
-    refused = eab("continue", str(files[1]), "--text", "999")
+    refused = eab_here("continue", str(files[1]), "--text", "999")
     assert refused.returncode == 1
     assert "Text 999 has ended, or is not there" in refused.stderr
 

@@ -169,10 +169,7 @@ def test_preempted_runs_continue_after_the_prefix_they_hold(monkeypatch, twins, 
     asked = [Request(LONG, replace(BASE, seed=seed, max_new_tokens=40)) for seed in range(5)]
     list(event_stream(model, asked[0], prefixes=prefixes))
     scheduler = Scheduler(
-        model,
-        kv_limit_mib=500 * model.kv_shape.row_bytes / 2**20,
-        rule=rule,
-        prefixes=prefixes,
+        model, kv_limit_mib=500 * model.kv_shape.row_bytes / 2**20, rule=rule, prefixes=prefixes
     )
     handles = [scheduler.submit(request, owner=str(request.config.seed)) for request in asked]
     for events, request in zip(serve_all(scheduler, handles), asked, strict=True):
@@ -275,7 +272,7 @@ class Reused(RuleBasedStateMachine):
 
 def test_any_order_of_submits_stops_and_evictions(twins):
     Reused.twins = staticmethod(twins)
-    run_state_machine_as_test(Reused, settings=settings(max_examples=40, stateful_step_count=25))
+    run_state_machine_as_test(Reused, settings=settings(max_examples=25, stateful_step_count=25))
 
 
 def test_an_explorer_keeps_what_its_calls_compute(twins):

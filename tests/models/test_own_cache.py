@@ -238,8 +238,7 @@ def test_a_window_without_tokens_is_refused(kind, window, words):
 
 @pytest.mark.parametrize("drafter", ["none", "prompt-lookup"])
 @pytest.mark.parametrize(
-    "name",
-    ["Mamba", "LFM2", *(pytest.param(name, marks=pytest.mark.slow) for name in PREEMPTED)],
+    "name", ["Mamba", "LFM2", *(pytest.param(name, marks=pytest.mark.slow) for name in PREEMPTED)]
 )
 def test_runs_whose_states_were_freed_continue_as_alone(name, drafter, words):
     ours, _ = pair(name, words)
