@@ -262,17 +262,6 @@ def test_wrong_usage_has_exit_code_2(arguments: list[str]) -> None:
     assert eab_here(*arguments).returncode == 2
 
 
-def test_a_run_can_choose_its_cache(tmp_path: Path) -> None:
-    options = ("--max-new-tokens", "3", "--cache", "deep-copy", "--json", str(tmp_path / "a.json"))
-    out = eab_here("run", PROMPT, *options)
-    assert out.returncode == 0, out.stderr
-    value = json.loads((tmp_path / "a.json").read_text())
-    assert value["settings"]["cache"] == "deep-copy"
-    assert value["kv"]["bytes_shared"] == 0
-    assert value["kv"]["peak_bytes"] >= value["kv"]["bytes_held"] > 0
-    assert value["kv"]["bytes_copied"] > 0
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -71,7 +71,7 @@ def in_all(layers: Layers) -> int:
 
 
 @pytest.mark.parametrize(
-    ("cache", "share"), [*(("tree", share) for share in (0.0, 0.6, 0.95)), ("recompute", 0.2)]
+    ("cache", "share"), [*(("tree", share) for share in (0.0, 0.6, 0.9)), ("recompute", 0.2)]
 )
 def test_no_second_layer_begins_after_stop(layers, in_all, cache, share) -> None:
     stop_at = 1 + 2 * int(share * in_all / 2)  # between the two layers of a pass
@@ -84,7 +84,7 @@ def test_no_second_layer_begins_after_stop(layers, in_all, cache, share) -> None
 def test_a_draft_model_stops_as_well(layers: Layers) -> None:
     config = replace(CONFIG, threshold_unit="nats", drafter="model", policy="greedy", max_paths=1)
     layers.run(-1, config, draft=layers.model)
-    for stop_at in range(layers.begun - 61, layers.begun, 20):
+    for stop_at in range(1, layers.begun, 8):
         *_, end = layers.run(stop_at, config, draft=layers.model)
         assert isinstance(end, RunEnded)
         assert end.reason == "stopped"
@@ -182,7 +182,7 @@ def test_the_share_of_the_prompt_that_is_read_is_known_between_passes(layers: La
         seen.append(handle.reading)
     read = [one[0] for one in seen if one is not None]
     assert all(of == TOKENS for _, of in filter(None, seen))
-    assert len(read) > 20
+    assert len(read) > 10
     first = read[: read.index(max(read)) + 1]
     assert first == sorted(first)
     assert seen[-1] is None
