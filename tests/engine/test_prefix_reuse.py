@@ -268,7 +268,7 @@ class Reused(RuleBasedStateMachine):
 
 def test_any_order_of_submits_stops_and_evictions(twins):
     Reused.twins = staticmethod(twins)
-    run_state_machine_as_test(Reused, settings=settings(max_examples=25, stateful_step_count=25))
+    run_state_machine_as_test(Reused, settings=settings(max_examples=40, stateful_step_count=25))
 
 
 def test_an_explorer_keeps_what_its_calls_compute(twins):
