@@ -277,8 +277,6 @@ def test_each_prompt_has_a_run_of_its_own(tmp_path: Path) -> None:
     samples = [{"prompt": prompt, "text": "yes"} for prompt in ("one", "two", "one")]
     runs = list(eab.runs_from_samples(samples))
     assert [(run.started.prompt, run.started.imported) for run in runs] == [("one", 2), ("two", 1)]
-    with pytest.raises(ConfigError, match="several prompts"):
-        eab.from_samples(samples)
     file, out = str(written(tmp_path, *samples)), tmp_path / "runs"
     refused = eab_here("import", file, "-o", str(tmp_path / "one.eab"))
     assert refused.returncode == 1
@@ -290,8 +288,6 @@ def test_each_prompt_has_a_run_of_its_own(tmp_path: Path) -> None:
 
 def test_what_needs_the_model_is_refused() -> None:
     run = eab.from_samples(["a", "b"], PROMPT)
-    with pytest.raises(ConfigError, match="imported"):
-        run.what_if(threshold=1.0)
     model = eab.load_model("embedded")
     with pytest.raises(ModelError, match="imported"):
         continue_from(model, run.started, (), run.started.config)
@@ -344,12 +340,6 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         eab.from_samples(tmp_path)
     with pytest.raises(RecordError, match="No such file"):
         eab.from_samples(tmp_path / "none.jsonl")
-    with pytest.raises(RecordError, match="null"):
-        eab.from_samples("a\0b")
-    with pytest.raises(RecordError, match="give a path or a list"):
-        eab.from_samples(7)  # type: ignore[arg-type]
-    with pytest.raises(RecordError, match="no JSON"):
-        eab.from_samples([object()])
     file = tmp_path / "samples.jsonl"
     for content, words in ((b"", "no samples"), (b'{"text": "\xff"}', "not UTF-8")):
         file.write_bytes(content)

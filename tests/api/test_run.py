@@ -17,7 +17,7 @@ from eab.analysis.answers import NO_ANSWER, group_answers
 from eab.analysis.same_answer import RULES
 from eab.analysis.uncertainty import uncertainty
 from eab.api.run import as_run
-from eab.errors import ApproximateWarning, ConfigError, PromptError, RecordError
+from eab.errors import ApproximateWarning, PromptError
 from eab.events import RunStarted
 from eab.lessons import bundled_runs
 from eab.run import fold
@@ -59,8 +59,6 @@ def test_the_methods_of_a_run_return_what_the_functions_return(run: Run) -> None
     assert isinstance(table, pd.DataFrame)
     assert [*table["text"]] == [sample.text for sample in run.samples]
     assert len(ElementTree.fromstring(run.to_graphml()).findall(".//{*}node")) == len(run.paths)
-    with pytest.raises(ConfigError):
-        run.what_if(threshold=-1)
 
 
 def test_a_notebook_shows_the_tree_and_the_first_texts() -> None:
@@ -88,16 +86,6 @@ def test_a_notebook_describes_the_memory_of_an_unusual_model() -> None:
     assert "Nothing is shared" not in Run(COIN)._repr_html_()
 
 
-@pytest.mark.parametrize("given", [None, ["a"], iter([])], ids=["None", "a list", "an iterator"])
-def test_a_value_that_is_not_a_run_is_refused(given: object, tmp_path: Path) -> None:
-    for take in (as_run, lambda run: eab.save(run, tmp_path / "x.eab"), eab.show):
-        with pytest.raises(RecordError):
-            take(given)
-    for use in (Run.load, Run(COIN).save):
-        with pytest.raises(RecordError, match="the path is a"):
-            use(None)
-
-
 def test_a_run_is_given_as_a_run_its_events_or_its_path_everywhere(tmp_path: Path) -> None:
     path, copy = tmp_path / "coin.eab", tmp_path / "copy.eab"
     Run(COIN).save(path)
@@ -109,12 +97,6 @@ def test_a_run_is_given_as_a_run_its_events_or_its_path_everywhere(tmp_path: Pat
         eab.save_html(given, copy)
         assert eab.show(given) is not None
         assert eab.show_lesson("forks", given) is not None
-
-
-def test_a_path_with_a_null_character_is_refused() -> None:
-    for use in (Run.load, Run(COIN).save, eab.show, eab.read_prompts):
-        with pytest.raises(RecordError, match="null"):
-            use("a\0b")
 
 
 @pytest.mark.parametrize("path", [10**6, -1, "0", None, 1.0])
@@ -134,11 +116,6 @@ def test_a_what_if_threshold_may_be_a_numpy_number() -> None:
     assert fewer.samples == run.what_if(1.25, r=2).samples
 
 
-def test_a_same_answer_rule_with_a_wrong_signature_is_refused() -> None:
-    with pytest.raises(ConfigError, match="a function of a question and two texts"):
-        Run(COIN).answers("text", lambda one, other: one == other)
-
-
 def test_answers_take_the_names_of_rules_and_functions() -> None:
     run = Run(COIN)
     for name, rule in RULES.items():
@@ -151,13 +128,6 @@ def test_answers_take_the_names_of_rules_and_functions() -> None:
     assert by_function == pattern
     assert run.answers(lambda text: None).ranked[0].text == NO_ANSWER
     assert run.answers(same=lambda question, one, other: np.bool_(True)).ranked[0].low > 0.3
-    for wrong in (lambda *texts: 0.8, lambda *texts: None, lambda *texts: "yes"):
-        with pytest.raises(ConfigError, match="return True or False"):
-            run.answers("text", wrong)
-    with pytest.raises(ConfigError, match="return a text, or None"):
-        run.answers(lambda text: 3)  # type: ignore[arg-type,return-value]
-    with pytest.raises(ConfigError, match="one of: exact, spelling, content"):
-        run.answers("text", "exactly")
 
 
 def test_tables_have_the_columns_of_the_documentation() -> None:
@@ -178,8 +148,6 @@ def test_tables_have_the_columns_of_the_documentation() -> None:
         kv.bytes_held,
     ]
     assert {*run.what_if(r=8).to_pandas("steps")["r"]} == {8}
-    with pytest.raises(ConfigError, match="texts, tokens, steps"):
-        run.to_pandas("paths")  # type: ignore[arg-type]
 
 
 def test_a_continuation_counts_in_the_text_that_one_sees() -> None:

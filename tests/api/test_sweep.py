@@ -4,12 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 from tiny_models import chat_pair
 
 import eab
 from eab import BranchingConfig, EntropyAdaptiveBranching, Grid
-from eab.errors import ConfigError
 
 CHAT = [{"role": "system", "content": "w9"}, {"role": "user", "content": "w5 w6"}]
 IDS = [5, 6, 7]
@@ -61,15 +59,3 @@ def test_a_grid_takes_series_arrays_generators_and_own_policies(tmp_path: Path) 
     plain_settings = {"min_fork_weight": 0, "branch_min_p": 0, "branch_factor": 3}
     run = explorer.run("w5 w6", seed=1, **plain_settings)
     assert run.tokens_needed == cells[-1].tokens
-    with pytest.raises(ConfigError, match="own:often, and cells in a folder"):
-        eab.sweep(model, ["w5"], grid, folder=tmp_path)
-    with pytest.raises(ConfigError, match="'own:often' twice"):
-        Grid({"policy": [often, often]})
-
-
-def test_a_bad_prompt_is_named_by_its_number() -> None:
-    model = EntropyAdaptiveBranching(chat_pair()).model
-    with pytest.raises(ConfigError, match="prompt 2 cannot be used: the prompt is 3"):
-        eab.sweep(model, ["w5", 3], GRID)  # type: ignore[list-item]
-    with pytest.raises(ConfigError, match="prompt 1 cannot be used: the role of messages"):
-        eab.sweep(model, [[{"role": "", "content": "w5"}]], GRID)

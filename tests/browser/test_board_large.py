@@ -100,9 +100,7 @@ def test_every_box_has_a_name_for_screen_readers(shown: BoardPage) -> None:
     expect(named).to_have_count(shown.find(".box.path:not(.hidden)").count())
 
 
-def test_presented_lines_that_do_not_fit_the_picture_are_partly_shown(
-    screen: Boards,
-) -> None:
+def test_presented_lines_that_do_not_fit_the_picture_are_partly_shown(screen: Boards) -> None:
     """If no box fits as a whole, part of the lines is more useful than an empty picture."""
     words = [" a", " girl", " who", " loved", " to", " play", " outside", " all", " day", " long"]
     shown = screen(1024, 768, reduced_motion="reduce")

@@ -2,8 +2,6 @@
 notebook feeds.
 """
 
-import json
-import re
 from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
@@ -258,8 +256,7 @@ def test_boxes_do_not_overlap(still: Boards) -> None:
 
 
 @pytest.mark.parametrize(
-    ("view", "theme"),
-    [("tree of texts", DARK), ("entropy per step", LIGHT), ("kv cache", DARK)],
+    ("view", "theme"), [("tree of texts", DARK), ("entropy per step", LIGHT), ("kv cache", DARK)]
 )
 def test_a_downloaded_picture_needs_no_other_file(
     board: Boards, tmp_path: Path, view: str, theme: str
@@ -286,35 +283,9 @@ def test_a_downloaded_picture_needs_no_other_file(
         assert len(labels) == 1 + shown.find(".box.path:not(.hidden)").count()
 
 
-def test_a_picture_downloads_as_png_by_the_keyboard(board: Boards, tmp_path: Path) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(fold(STORY))
-    shown.button("Download the tree of texts as PNG").focus()
-    with shown.page.expect_download() as waiting:
-        shown.press("Enter")
-    assert re.fullmatch(r"[\w-]+-[0-9a-f]{6}-tree.png", waiting.value.suggested_filename)
-    data = Path(waiting.value.path()).read_bytes()
-    assert data.startswith(b"\x89PNG")
-    width = int.from_bytes(data[16:20], "big")
-    assert width > 1000
-
-
 def download(shown: BoardPage, button: str, folder: Path) -> Path:
     with shown.page.expect_download() as waiting:
         shown.button(button).click()
     file = folder / waiting.value.suggested_filename
     waiting.value.save_as(file)
     return file
-
-
-def test_large_runs_stay_usable(board: Boards) -> None:
-    shown = board(reduced_motion="reduce")
-    run = fold(invented_run(1, 100, 60, WORDS))
-    assert sum(len(path.tokens) for path in run.paths) > 2000
-    message = json.dumps(board_message(run) | {"run": "one", "mode": "replay", "autoplay": False})
-    shown.page.evaluate("message => feed(JSON.parse(message))", message)
-    shown.keys("Home", "End")
-    shown.expect_cursor(99)
-    boxes = box_of(shown.find("svg.tree"))
-    last = box_of(shown.find(".box.path:not(.hidden)").last)
-    assert boxes["y"] <= last["y"] <= boxes["y"] + boxes["height"]

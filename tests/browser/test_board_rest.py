@@ -15,9 +15,7 @@ BRIDGE = bundled_run("bridge")
 
 
 @pytest.mark.slow
-def test_autoplay_repeats_until_touched(
-    board: Boards,
-) -> None:
+def test_autoplay_repeats_until_touched(board: Boards) -> None:
     shown = board()
     last = len(STORY.steps) - 1
     shown.page.clock.install()

@@ -42,7 +42,7 @@ def outside(page: Page, width: int, height: int) -> list[str]:
 
 @pytest.mark.parametrize(
     ("size", "by_step"),
-    [((1090, 660), False), ((1160, 790), True), ((1640, 970), False), ((1024, 768), True)],
+    [((1090, 660), False), ((1640, 970), False), ((1024, 768), True)],
 )
 def test_all_pictures_and_the_scrubber_are_in_the_window(
     screen: Boards, size: tuple[int, int], by_step: bool
@@ -69,7 +69,7 @@ TEXT_SIZES = """() => {
 
 @pytest.mark.parametrize(
     ("size", "by_step"),
-    [((1024, 768), False), ((1366, 768), True), ((1500, 1000), True), ((1920, 1080), False)],
+    [((1024, 768), False), ((1366, 768), True), ((1920, 1080), False)],
 )
 def test_the_presenter_shows_all_pictures_in_large_type_without_downloads(
     screen: Boards, size: tuple[int, int], by_step: bool
@@ -114,7 +114,7 @@ LINES = """() => {
 }"""
 
 
-@pytest.mark.parametrize("seed", [1, 2, 5])
+@pytest.mark.parametrize("seed", [1, 5])
 def test_code_keeps_its_lines_and_its_long_words_whole(screen: Boards, seed: int) -> None:
     run = fold(invented_run(seed, 12, 5, CODE))
     started = structs.replace(
@@ -360,7 +360,7 @@ OVERFLOWING = """() => {
 
 
 @pytest.mark.parametrize(
-    ("width", "runs"), [(780, RECORDED[::2]), (1090, RECORDED[1::2])], ids=["narrow", "wide"]
+    ("width", "runs"), [(780, RECORDED[::4]), (1090, RECORDED[2::4])], ids=["narrow", "wide"]
 )
 def test_words_stay_in_their_boxes_at_every_step(
     screen: Boards, width: int, runs: list[RunState]

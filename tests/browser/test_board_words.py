@@ -5,8 +5,7 @@ from board_page import Boards
 from made_runs import bundled_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-NAMES = ("bridge", "ball", "rare", "original", "long", "canberra", "riddle", "recipe")
-RUNS = {name: bundled_run(name) for name in NAMES}
+RUNS = {name: bundled_run(name) for name in ("bridge", "rare", "long", "recipe")}
 # The height, at every fourth step, that the picture of the KV cache leaves for its bars.
 BARS = """async () => {
   const root = document.getElementById("host").shadowRoot;

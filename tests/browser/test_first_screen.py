@@ -10,7 +10,7 @@ from playwright.sync_api import Page, Route, expect
 from eab.lessons import bundled_runs
 
 pytestmark = pytest.mark.browser
-SIZES = [(1366, 768), (1440, 900), (1920, 1080), (1024, 768)]
+SIZES = [(1366, 768), (1920, 1080), (1024, 768)]
 
 
 def opened(open_page: OpenPage, width: int = 1366, height: int = 768, **options: Any) -> Page:
@@ -103,9 +103,7 @@ def expect_texts_over_the_scrubber(page: Page, height: int) -> None:
     assert place(page, ".eab .outline-item.path")["y"] < slider["y"] < height - slider["height"]
 
 
-def test_on_a_phone_the_first_screen_has_the_texts_below_few_controls(
-    open_page: OpenPage,
-) -> None:
+def test_on_a_phone_the_first_screen_has_the_texts_below_few_controls(open_page: OpenPage) -> None:
     page = on_phone(open_page, 360, 740)
     expect_controls_uncovered(page)
     bars = [place(page, name)["height"] for name in (".st-key-header", ".eab .tree-panel > header")]

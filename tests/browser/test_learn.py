@@ -5,7 +5,7 @@ threshold, use by keyboard alone, axe, narrow screens.
 import re
 
 import pytest
-from axe import KEPT, grave_findings
+from axe import grave_findings
 from browser_steps import OpenPage, box_of
 from playwright.sync_api import Page, expect
 
@@ -126,23 +126,12 @@ def test_a_lesson_can_be_solved_by_keyboard_alone(open_page: OpenPage) -> None:
     expect(page.get_by_text("Solved.")).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_on_an_answer(open_page: OpenPage, scheme: str) -> None:
-    page = open_page("/learn?lesson=forks&stage=1", color_scheme=scheme, reduced_motion="reduce")
-    answer(page)
-    picture_is_drawn(page, "")
-    assert grave_findings(page, KEPT) == []
-
-
-@pytest.mark.parametrize("size", [(1024, 768), (1366, 768)])
-def test_the_answer_and_all_three_pictures_are_visible_together(
-    open_page: OpenPage, size: tuple[int, int]
-) -> None:
+def test_the_answer_and_all_three_pictures_are_visible_together(open_page: OpenPage) -> None:
     page = open_page("/learn?lesson=sharing&stage=1", reduced_motion="reduce")
-    page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.set_viewport_size({"width": 1024, "height": 768})
     answer(page)
     picture_is_drawn(page, "")
-    page.mouse.move(size[0] - 5, 5)  # not over the sidebar
+    page.mouse.move(1019, 5)  # not over the sidebar
     seen = ["[data-testid=stAlert]", ".eab svg.tree", ".eab svg.entropy", ".eab svg.memory"]
     for part in seen:
         expect(page.locator(part)).to_be_in_viewport(ratio=1)

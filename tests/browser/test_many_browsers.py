@@ -133,9 +133,7 @@ ONE_RUN = urlencode(
 )
 
 
-def test_a_poll_for_a_fragment_of_the_previous_page_is_ignored(
-    address: str,
-) -> None:
+def test_a_poll_for_a_fragment_of_the_previous_page_is_ignored(address: str) -> None:
     session = RawSession(address, ONE_RUN)
     for _ in range(2):
         before = session.run_id

@@ -80,11 +80,14 @@ def test_hostile_text_is_shown_as_plain_text(open_run: OpenPage) -> None:
 def test_the_page_has_a_table_downloads_a_fitting_width_and_both_themes(open_run: OpenPage) -> None:
     page = open_run(STORY, reduced_motion="reduce", color_scheme="light")
     expect(page.locator("#texts tbody tr")).to_have_count(len(fold(STORY).leaves()))
-    for kind in ("SVG", "PNG"):
+    for kind, begin in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
+        page.get_by_role("button", name=f"Download the tree of texts as {kind}").focus()
         with page.expect_download() as waiting:
-            page.get_by_role("button", name=f"Download the tree of texts as {kind}").click()
-        assert waiting.value.suggested_filename.endswith(f"-tree.{kind.lower()}")
-        assert Path(waiting.value.path()).stat().st_size > 1000
+            page.keyboard.press("Enter")
+        name, data = waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()
+        assert re.fullmatch(rf"[\w-]+-[0-9a-f]{{6}}-tree\.{kind.lower()}", name)
+        assert data.startswith(begin)
+    assert int.from_bytes(data[16:20], "big") > 1000, "the width of the PNG"
     shared = page.locator("svg.memory rect.shared").first
     expect(shared).to_have_css("fill", "rgb(0, 114, 178)")
     page.emulate_media(color_scheme="dark")

@@ -42,10 +42,7 @@ def public(tmp_path_factory: pytest.TempPathFactory, log: Path) -> Iterator[str]
     text = f'max_paths = 20\nkey = "{KEY}"\nhosts = ["{NAME}"]\n'
     rules.write_text(text, encoding="utf-8")
     environment = os.environ | {"EAB_PUBLIC": "1", "EAB_RULES": str(rules)}
-    with (
-        log.open("wb") as file,
-        serving_explorer(env=environment, stderr=file) as (address, _),
-    ):
+    with log.open("wb") as file, serving_explorer(env=environment, stderr=file) as (address, _):
         yield address
 
 

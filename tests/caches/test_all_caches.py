@@ -18,6 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
+    initialize,
     invariant,
     precondition,
     rule,
@@ -168,11 +169,18 @@ class AllCaches(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.patch = pytest.MonkeyPatch()
         self.caches = {name: make() for name, make in CACHES.items()}
         self.trees = [cache for cache in self.caches.values() if isinstance(cache, TreeCache)]
         self.texts: dict[int, Text] = {0: []}
         self.next_path, self.batches = 1, 0
         self.totals = dict.fromkeys(CACHES, (0, 0, 0))
+
+    @initialize(gathers=st.booleans(), shrinks=st.booleans())
+    def begin(self, gathers: bool, shrinks: bool) -> None:
+        self.patch.setattr(rows_read, "GATHERED_ROW_COST", 0 if gathers else 10**9)
+        if shrinks:
+            self.patch.setattr(growth, "LEAST_GIVEN_BACK", 0)
 
     @rule(data=st.data())
     def extend(self, data: st.DataObject) -> None:
@@ -237,12 +245,20 @@ class AllCaches(RuleBasedStateMachine):
         for cache in self.caches.values():
             cache.trim(path, length)
 
+    @invariant()
+    def the_reports_are_right(self) -> None:
+        usages = self.usages()
+        self.shared_private_and_spare_rows_are_what_the_tensors_hold(usages)
+        self.each_cache_reports_what_it_shares(usages)
+        self.the_ledger_agrees_with_the_tensors_and_never_decreases(usages)
+
     def usages(self) -> dict[str, KVUsage]:
         return {name: cache.usage(list(self.texts)) for name, cache in self.caches.items()}
 
-    @invariant()
-    def shared_private_and_spare_rows_are_what_the_tensors_hold(self) -> None:
-        for name, usage in self.usages().items():
+    def shared_private_and_spare_rows_are_what_the_tensors_hold(
+        self, usages: dict[str, KVUsage]
+    ) -> None:
+        for name, usage in usages.items():
             rows = usage.rows_shared + usage.rows_private + usage.rows_spare
             assert usage.bytes_held == rows * self.caches[name].shape.row_bytes, name
             tensors = live_tensors(self.caches[name])
@@ -252,12 +268,11 @@ class AllCaches(RuleBasedStateMachine):
             for tensor in tensors:
                 assert tensor.untyped_storage().nbytes() == tensor.nbytes, name
 
-    @invariant()
-    def each_cache_reports_what_it_shares(self) -> None:
+    def each_cache_reports_what_it_shares(self, usages: dict[str, KVUsage]) -> None:
         sizes = [len(text) for text in self.texts.values()]
         seen = [token for text in self.texts.values() for token in placed(text)]
         shared = {token for token in seen if seen.count(token) > 1}
-        for name, usage in self.usages().items():
+        for name, usage in usages.items():
             assert usage.rows_independent == sum(sizes), name
             assert [rows.path for rows in usage.paths] == list(self.texts), name
             rows = [(rows.shared, rows.private) for rows in usage.paths]
@@ -283,9 +298,10 @@ class AllCaches(RuleBasedStateMachine):
                 of_all = (len(shared), len(set(seen) - shared))
                 assert (usage.rows_shared, usage.rows_private) == of_all, name
 
-    @invariant()
-    def the_ledger_agrees_with_the_tensors_and_never_decreases(self) -> None:
-        for name, usage in self.usages().items():
+    def the_ledger_agrees_with_the_tensors_and_never_decreases(
+        self, usages: dict[str, KVUsage]
+    ) -> None:
+        for name, usage in usages.items():
             totals = (usage.bytes_copied, usage.allocations, usage.peak_bytes)
             assert all(new >= old for new, old in zip(totals, self.totals[name], strict=True)), name
             assert usage.peak_bytes >= usage.bytes_held, name
@@ -294,6 +310,7 @@ class AllCaches(RuleBasedStateMachine):
             assert ledger.live_bytes == usage.bytes_held, name
 
     def teardown(self) -> None:
+        self.patch.undo()
         for path in self.texts:
             for cache in self.caches.values():
                 cache.release(path)
@@ -303,15 +320,8 @@ class AllCaches(RuleBasedStateMachine):
             assert usage.bytes_held == 0 or name.startswith("tree"), f"{name} leaks"
 
 
-@pytest.mark.parametrize("gathers", [False, True])
-@pytest.mark.parametrize("shrinks", [False, True])
-@pytest.mark.parametrize("examples", [12, pytest.param(80, marks=pytest.mark.slow)])
-def test_all_caches_equal_attention_without_a_cache(
-    monkeypatch: pytest.MonkeyPatch, examples: int, shrinks: bool, gathers: bool
-) -> None:
-    monkeypatch.setattr(rows_read, "GATHERED_ROW_COST", 0 if gathers else 10**9)
-    if shrinks:
-        monkeypatch.setattr(growth, "LEAST_GIVEN_BACK", 0)
+@pytest.mark.parametrize("examples", [25, pytest.param(150, marks=pytest.mark.slow)])
+def test_all_caches_equal_attention_without_a_cache(examples: int) -> None:
     each = settings(max_examples=examples, stateful_step_count=40)
     run_state_machine_as_test(AllCaches, settings=each)
 

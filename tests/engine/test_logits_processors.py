@@ -177,31 +177,6 @@ def test_a_run_with_processors_names_them_and_cannot_be_resimulated(tmp_path):
         continue_from(MODEL, run.started, (1,), run.started.config)
 
 
-@pytest.mark.parametrize("drafter", ["model", "prompt-lookup", "sibling-lookup", "run-ahead"])
-def test_processors_are_refused_with_a_drafter(drafter):
-    with pytest.raises(ConfigError, match=f"drafter is '{drafter}', whose draft tokens"):
-        neutral_explorer(MODEL).run("0", logits_processor=REPETITION, drafter=drafter)
-
-
-@pytest.mark.parametrize("given", [3, [3], MinPLogitsWarper, [REPETITION] * 65])
-def test_values_that_are_not_processors_are_refused_before_the_model_is_loaded(given):
-    with pytest.raises(ConfigError, match="logits processor"):
-        neutral_explorer("no-such-owner/no-such-model", logits_processor=given)
-
-
-@pytest.mark.parametrize(
-    ("given", "what"), [(None, "NoneType"), (torch.zeros(9), r"tensor of shape \(9,\)")]
-)
-def test_a_processor_that_returns_no_scores_ends_its_run(given, what):
-    def wrong(input_ids, scores):
-        return given
-
-    with pytest.raises(
-        ConfigError, match=f"the logits processor wrong returned a {what}; it must return"
-    ):
-        neutral_explorer(MODEL).run("0", logits_processor=wrong)
-
-
 def test_processors_are_refused_for_a_model_on_a_server(embedded):
     class OnServer:
         kv_shape = type("Shape", (), {"blocks": object()})()
@@ -210,27 +185,6 @@ def test_processors_are_refused_for_a_model_on_a_server(embedded):
     request = neutral_explorer(embedded, logits_processor=REPETITION)._asked({})
     with pytest.raises(ConfigError, match="runs on a server"):
         check_processors(OnServer(), request)
-
-
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        (lambda scores: scores * math.nan, "a score to NaN"),
-        (lambda scores: scores - math.inf, "all scores to -inf"),
-        (lambda scores: scores + math.inf, "a score to \\+inf"),
-        (lambda scores: scores.abs().exp() * 1e300 * 1e300, "a score to \\+inf"),
-    ],
-)
-def test_a_processor_that_leaves_nothing_is_named_with_what_it_did(change, what):
-    def harmless(ids, scores):
-        return scores + 1.0
-
-    def wrong(ids, scores):
-        return change(scores)
-
-    explorer = EntropyAdaptiveBranching(MODEL, max_new_tokens=3)
-    with pytest.raises(ConfigError, match=f"the logits processor wrong sets {what} after 1 tok"):
-        explorer.run("0", logits_processor=[harmless, wrong, harmless])
 
 
 @pytest.mark.parametrize("mask", [-1e9, torch.finfo(torch.float32).min])

@@ -20,7 +20,6 @@ from hypothesis.stateful import (
 from neutral_explorer import neutral_explorer
 from served_together import (
     BASE,
-    FAMILIES,
     LONG,
     REQUESTS,
     alone,
@@ -81,10 +80,7 @@ def nothing_is_held(prefixes: PrefixCache) -> bool:
     return not any(segment.readers for segment in prefixes.segments())
 
 
-@pytest.mark.parametrize(
-    "family",
-    [pytest.param(one, marks=() if one == "qwen2" else pytest.mark.slow) for one in FAMILIES],
-)
+@pytest.mark.parametrize("family", ["qwen2", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_every_kind_of_run_decides_the_same_with_and_without_the_prefix_cache(twins, family):
     """All requests run together, three times each: later runs find what the first ones leave."""
     model = twins(family).ours
@@ -169,10 +165,7 @@ def test_preempted_runs_continue_after_the_prefix_they_hold(monkeypatch, twins, 
     asked = [Request(LONG, replace(BASE, seed=seed, max_new_tokens=40)) for seed in range(5)]
     list(event_stream(model, asked[0], prefixes=prefixes))
     scheduler = Scheduler(
-        model,
-        kv_limit_mib=500 * model.kv_shape.row_bytes / 2**20,
-        rule=rule,
-        prefixes=prefixes,
+        model, kv_limit_mib=500 * model.kv_shape.row_bytes / 2**20, rule=rule, prefixes=prefixes
     )
     handles = [scheduler.submit(request, owner=str(request.config.seed)) for request in asked]
     for events, request in zip(serve_all(scheduler, handles), asked, strict=True):
@@ -293,12 +286,6 @@ def test_an_explorer_keeps_what_its_calls_compute(twins):
     assert [run.tokens_needed for run in runs[kept]] == [
         run.tokens_through_model for run in runs[without]
     ]
-
-
-@pytest.mark.parametrize("mib", [-1, float("nan"), "much"])
-def test_a_limit_out_of_range_is_refused(twins, mib):
-    with pytest.raises(eab.errors.ConfigError, match="prefix_cache_mib"):
-        neutral_explorer(twins("llama").ours, prefix_cache_mib=mib)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -4,6 +4,7 @@ import gc
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import cycle
 from typing import Any, get_args
 
 import pytest
@@ -203,8 +204,10 @@ class Faulty(TableModel):
 FAULTS = {"raise": RuntimeError, "logits": ModelError, "memory": None, "shared": None}
 
 
-@pytest.mark.parametrize("cache", get_args(CacheName))
-@pytest.mark.parametrize("how", FAULTS)
+@pytest.mark.parametrize(
+    ("how", "cache"),
+    [*zip([*FAULTS] * 2, cycle(get_args(CacheName)), strict=False), ("raise", "tree")],
+)
 def test_a_run_that_fails_ends_alone(how, cache):
     for after in (1, 4, 7):
         model = Faulty(how, after)

@@ -155,32 +155,9 @@ def test_the_same_texts_after_several_prompts_are_a_table(embedded):
     assert likely.loc[prompts[1], " Rome"] > 0.9 > likely.loc[prompts[1], " Paris"]
 
 
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        ("yes", "give a list"),
-        ([], "give a list"),
-        ([""], "is empty"),
-        ([7.5], "give text, token ids, or spellings"),
-        ([[]], "give text, token ids, or spellings"),
-        ([[99_999]], "from 0 to"),
-    ],
-)
-def test_texts_that_cannot_be_scored_are_refused(embedded, texts, message):
-    explorer = EntropyAdaptiveBranching(embedded, **PLAIN)
-    with pytest.raises(PromptError, match=message):
-        explorer.score("Once", texts)
-
-
 def test_the_text_of_a_control_token_is_ordinary_text(embedded):
     [scored] = EntropyAdaptiveBranching(embedded, **PLAIN).score("Once", ["<|endoftext|>"])
     assert len(scored.spellings[0].tokens) > 1
-
-
-def test_a_text_that_the_tokenizer_cannot_write_is_refused(twins):
-    explorer = EntropyAdaptiveBranching(twins("llama").ours, **PLAIN)
-    with pytest.raises(PromptError, match="cannot write"):
-        explorer.score([5, 9], ["zebra \N{SNOWMAN}"])
 
 
 def test_a_text_that_is_longer_than_the_context_is_refused_and_longer_spellings_stay_unread():

@@ -21,7 +21,7 @@ from eab.models.base import LanguageModel
 from eab.models.own_cache import with_cache
 from eab.run import fold
 
-CONTEXT, TOKENS = 8192, 6000
+CONTEXT, TOKENS = 4096, 2600
 PROMPT = tuple(2 + index * index % 70 for index in range(TOKENS))
 CONFIG = BranchingConfig(
     entropy_threshold=2, threshold_unit="rank", max_paths=3, max_new_tokens=6, seed=1
@@ -71,8 +71,7 @@ def in_all(layers: Layers) -> int:
 
 
 @pytest.mark.parametrize(
-    ("cache", "share"),
-    [*(("tree", share) for share in (0.0, 0.2, 0.6, 0.95)), ("recompute", 0.2), ("deep-copy", 0.6)],
+    ("cache", "share"), [*(("tree", share) for share in (0.0, 0.6, 0.9)), ("recompute", 0.2)]
 )
 def test_no_second_layer_begins_after_stop(layers, in_all, cache, share) -> None:
     stop_at = 1 + 2 * int(share * in_all / 2)  # between the two layers of a pass
@@ -85,14 +84,14 @@ def test_no_second_layer_begins_after_stop(layers, in_all, cache, share) -> None
 def test_a_draft_model_stops_as_well(layers: Layers) -> None:
     config = replace(CONFIG, threshold_unit="nats", drafter="model", policy="greedy", max_paths=1)
     layers.run(-1, config, draft=layers.model)
-    for stop_at in range(layers.begun - 61, layers.begun, 20):
+    for stop_at in range(1, layers.begun, 8):
         *_, end = layers.run(stop_at, config, draft=layers.model)
         assert isinstance(end, RunEnded)
         assert end.reason == "stopped"
         assert layers.begun <= stop_at + 1
 
 
-@pytest.mark.parametrize("share", [0.2, 0.45, 0.9])
+@pytest.mark.parametrize("share", [0.2, 0.9])
 def test_what_was_read_before_stop_is_found_again_and_right(layers, in_all, share) -> None:
     cache = prefix_cache(layers.model.kv_shape)
     assert isinstance(cache, PrefixCache)
@@ -183,7 +182,7 @@ def test_the_share_of_the_prompt_that_is_read_is_known_between_passes(layers: La
         seen.append(handle.reading)
     read = [one[0] for one in seen if one is not None]
     assert all(of == TOKENS for _, of in filter(None, seen))
-    assert len(read) > 20
+    assert len(read) > 10
     first = read[: read.index(max(read)) + 1]
     assert first == sorted(first)
     assert seen[-1] is None

@@ -139,18 +139,6 @@ def test_a_run_across_the_original_length_equals_passes_over_whole_texts(
             text += (token.id,)
 
 
-def test_across_the_original_length_greedy_tokens_are_those_of_transformers(words):
-    plain, ours = made("Phi3Config", **PHI_LONG), wrap_model(made("Phi3Config", **PHI_LONG), words)
-    prompt = " ".join(f"w{2 + index % 50}" for index in range(24))
-    run = run_of(ours, prompt, max_new_tokens=20, max_paths=1, policy="greedy")
-    ids = torch.tensor([run.started.prompt_tokens])
-    mask = torch.ones_like(ids)
-    made_by = plain.generate(ids, attention_mask=mask, max_new_tokens=20, do_sample=False)
-    [sample] = run.samples
-    assert list(sample.token_ids) == made_by[0, 24:].tolist()[: len(sample.token_ids)]
-    assert len(sample.token_ids) > 10
-
-
 def test_runs_on_both_sides_of_the_original_length_share_passes(words):
     ours = wrap_model(made("Phi3Config", **PHI_LONG), words)
     prompts = [" ".join(f"w{2 + i % 11}" for i in range(length)) for length in (12, 29, 40)]

@@ -1,5 +1,5 @@
 """Each family of the table: every leaf has the log-probabilities and entropies of a full forward
-pass by transformers, in texts longer than any window, and every cache gives the same events.
+pass by transformers, in texts longer than any window, and other caches give the same events.
 """
 
 import copy
@@ -30,6 +30,7 @@ WAYS = {f"cache {name}": {"cache": name} for name in get_args(CacheName) if name
     "padded attention": {"attention": "padded", "r": 5},
     "drafts": {"drafter": "prompt-lookup"},
 }
+HALVES = [[*WAYS][:3], [*WAYS][3:]]  # one half for each second family
 ROWS = [
     pytest.param(family, id=family.name, marks=() if family.quick else pytest.mark.slow)
     for family in FAMILIES
@@ -53,8 +54,8 @@ def test_a_family_runs_as_the_table_says(family: Family, words):
     assert len(run.leaves()) > 1
     assert_leaves_match(run, plain, family.tolerance)
     rounding = 2 * family.tolerance
-    for way, more in ({} if shape.own else WAYS).items():
-        other = events_of(ours, PROMPT, replace(CONFIG, **more))
+    for way in [] if shape.own else HALVES[FAMILIES.index(family) % 2]:
+        other = events_of(ours, PROMPT, replace(CONFIG, **WAYS[way]))
         if way == "drafts":  # different passes put its events in another order
             assert texts(other) == texts(events)
         else:

@@ -17,7 +17,7 @@ from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.errors import ModelError
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import load_model, wrap_model
+from eab.models.loading import wrap_model
 from eab.run import RunFold
 
 LOCAL = {"attention_types": [[["global", "local"], 1]], "spread": 0.3}
@@ -59,13 +59,6 @@ def test_a_cache_that_disagrees_with_the_plain_model_is_refused(words, monkeypat
     with pytest.raises(ModelError, match="computes different logits with a tree cache"):
         HuggingFaceModel(tiny("LlamaConfig"), words, "it")
     assert "computes different logits" in wrap_model(tiny("LlamaConfig"), words).card.own_memory
-
-
-def test_a_saved_encoder_decoder_is_refused(tmp_path, words):
-    tiny("T5Config").save_pretrained(tmp_path)
-    words.save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match="cannot be loaded"):
-        load_model(str(tmp_path))
 
 
 # Prompts and stopping

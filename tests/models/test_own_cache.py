@@ -28,7 +28,7 @@ SPECIAL = (
     # transformers' masks get the length of a text from an attention layer.
     with_states("no attention", "BambaConfig", MAMBA2, way="own cache", quick=True),
     # With limited time steps, cached states in transformers differ from those of a full pass.
-    with_states("limited steps", "NemotronHConfig", NEMOTRON, way="own cache", quick=True),
+    with_states("limited steps", "NemotronHConfig", NEMOTRON, way="own cache"),
 )
 ROWS = {
     family.name: family
@@ -238,8 +238,7 @@ def test_a_window_without_tokens_is_refused(kind, window, words):
 
 @pytest.mark.parametrize("drafter", ["none", "prompt-lookup"])
 @pytest.mark.parametrize(
-    "name",
-    ["Mamba", "LFM2", *(pytest.param(name, marks=pytest.mark.slow) for name in PREEMPTED)],
+    "name", ["Mamba", "LFM2", *(pytest.param(name, marks=pytest.mark.slow) for name in PREEMPTED)]
 )
 def test_runs_whose_states_were_freed_continue_as_alone(name, drafter, words):
     ours, _ = pair(name, words)
@@ -264,7 +263,7 @@ def test_runs_whose_states_were_freed_continue_as_alone(name, drafter, words):
         assert run.peak_kv.rows_shared == expected.peak_kv.rows_shared
 
 
-@pytest.mark.parametrize("window", [16, 30, 48, 100])
+@pytest.mark.parametrize("window", [16, 100])
 def test_a_mask_that_begins_at_some_length_is_checked_beyond_it(window: int, words) -> None:
     plain = with_large_weights("DogeConfig", keep_window_size=window)
     ours = wrap_model(with_large_weights("DogeConfig", keep_window_size=window), words)

@@ -14,7 +14,6 @@ from eab.config import BranchingConfig
 from eab.engine.build import build, encode
 from eab.engine.continuing import continue_from
 from eab.engine.request import Request
-from eab.errors import ConfigError
 from eab.events import Message
 from eab.events.chat import Prompt
 from eab.models.prompts import PromptEncoder
@@ -141,5 +140,3 @@ def test_the_library_takes_the_permission_as_an_argument(embedded):
     explorer, text = EntropyAdaptiveBranching(embedded, max_new_tokens=1), "a<|endoftext|>b"
     assert explorer.run(text).started.prompt_tokens.count(0) == 1
     assert explorer.run(text, parse_special=True).started.prompt_tokens.count(0) == 2
-    with pytest.raises(ConfigError, match="parse_special is 'yes'; it must be True or False"):
-        explorer.run(text, parse_special="yes")

@@ -4,6 +4,7 @@ describe the draft tokens correctly.
 
 from collections.abc import Callable
 from functools import cache
+from itertools import cycle
 from typing import get_args
 
 import pytest
@@ -17,7 +18,7 @@ from eab.branching.sampling import Predictions
 from eab.caches.base import check_limit
 from eab.config import BranchingConfig, CacheName, DrafterName
 from eab.engine.paths import Lookahead
-from eab.errors import ConfigError, ModelError, RecordError
+from eab.errors import ConfigError, RecordError
 from eab.events import Event, KvMeasured, Speculated, StepTimed
 from eab.run import RunState, fold
 from eab.speculation.drafter import DraftRequest, NgramLookup
@@ -66,16 +67,15 @@ def plain_run(twins) -> Callable[[str, int], RunState]:
 
 
 @pytest.mark.parametrize(
-    "length", [4, *(pytest.param(one, marks=pytest.mark.slow) for one in (0, 1))]
+    ("name", "drafter", "length", "seed"),
+    [*zip([*SETTINGS] * 3, cycle(DRAFTERS), cycle((4, 1, 4, 0)), cycle((1, 1, 2)), strict=False)],
 )
-@pytest.mark.parametrize("drafter", DRAFTERS)
-@pytest.mark.parametrize("name", SETTINGS)
-def test_speculation_changes_no_decision(twins, plain_run, name, drafter, length):
+def test_speculation_changes_no_decision(twins, plain_run, name, drafter, length, seed):
+    """Each of the settings with each drafter."""
     target, draft = twins("llama").ours, twins("llama", 1).ours
-    for seed in (1, 2):
-        plain, drafts = plain_run(name, seed), {"drafter": drafter, "draft_length": length}
-        run = run_of(target, PROMPT, plain.started.config, draft, **drafts)
-        assert_same_decisions(run, plain)
+    plain, drafts = plain_run(name, seed), {"drafter": drafter, "draft_length": length}
+    run = run_of(target, PROMPT, plain.started.config, draft, **drafts)
+    assert_same_decisions(run, plain)
 
 
 @pytest.mark.parametrize("name", get_args(CacheName))
@@ -166,14 +166,10 @@ def test_sibling_lookup_also_reads_the_other_paths():
         assert ask(lookup, 2, [1, 2, 8, 3, 9, 7, 3, 9]) == [7, 3, 9, 7]
 
 
-def test_an_unusable_drafter_is_refused_with_an_explanation(twins, embedded):
+def test_a_drafter_without_its_model_is_refused(twins):
     model = twins("llama").ours
     with pytest.raises(ConfigError, match="no draft model is given"):
         events_of(model, PROMPT, drafter="model")
-    with pytest.raises(ModelError, match="4096 tokens instead of 72"):
-        events_of(model, PROMPT, draft=embedded, drafter="model")
-    with pytest.raises(ConfigError, match=r"draft_length is 17; .* 0 to 16"):
-        BranchingConfig(draft_length=17)
 
 
 @pytest.mark.parametrize(

@@ -274,11 +274,7 @@ FAMILIES = (
         **SINGLE,
     ),
     Family(
-        "Falcon with ALiBi",
-        "FalconConfig",
-        "biases by distance",
-        {"alibi": True},
-        way="own cache",
+        "Falcon with ALiBi", "FalconConfig", "biases by distance", {"alibi": True}, way="own cache"
     ),
     Family(
         "GPT-Neo",
@@ -289,12 +285,7 @@ FAMILIES = (
         way="own cache",
         **ROUNDED,
     ),
-    Family(
-        "Doge",
-        "DogeConfig",
-        "a mask that depends on the text",
-        way="own cache",
-    ),
+    Family("Doge", "DogeConfig", "a mask that depends on the text", way="own cache"),
     Family("GPT-1", "OpenAIGPTConfig", "keeps no cache", way="own cache"),
     Family(
         "T5",

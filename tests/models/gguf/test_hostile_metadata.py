@@ -38,17 +38,28 @@ def each_with_some(names: list[str], values: list[Any]) -> list[tuple[str, Any]]
     ]
 
 
-@pytest.mark.parametrize(("key", "value"), each_with_some(COUNTS, NO_COUNTS), ids=repr)
-def test_a_count_with_an_invalid_value_is_refused(key, value, raw, refused):
-    raw.fields[f"llama.{key}"] = value
+NO_VALUES = [
+    *(  # a number that is only too large may be refused for what it would need
+        (f"llama.{key}", value, "" if value in (10**9, 2**63) else key)
+        for key, value in each_with_some(COUNTS, NO_COUNTS)
+    ),
+    *(
+        (f"llama.{key}", value, f"llama.{key}")
+        for key, value in each_with_some(NUMBERS, NO_NUMBERS)
+    ),
+    *(
+        (f"tokenizer.ggml.{role}_token_id", value, "must be from 0 to 71")
+        for role, value in each_with_some(ROLES, NO_TOKENS)
+    ),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "said"), NO_VALUES, ids=lambda value: str(value)[:40])
+def test_a_setting_with_an_invalid_value_is_refused(key, value, said, raw, refused):
+    raw.fields[key] = value
     message = refused()
-    assert f"llama.{key}" in message or value in (10**9, 2**63)
-
-
-@pytest.mark.parametrize(("key", "value"), each_with_some(NUMBERS, NO_NUMBERS), ids=repr)
-def test_a_number_with_an_invalid_value_is_refused(key, value, raw, refused):
-    raw.fields[f"llama.{key}"] = value
-    assert f"llama.{key}" in refused()
+    assert said in message
+    assert key in message or not said
 
 
 @pytest.mark.parametrize(
@@ -89,19 +100,6 @@ def test_settings_of_another_model_are_refused(change, reason, raw, refused):
     assert reason in refused()
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "general.architecture", "llama.block_count", "llama.context_length",
-        "llama.embedding_length", "llama.attention.head_count",
-        "llama.attention.layer_norm_rms_epsilon", TOKENS,
-    ],
-)  # fmt: skip
-def test_a_file_without_a_required_setting_is_refused(key, raw, refused):
-    del raw.fields[key]
-    refused()
-
-
 def test_missing_settings_get_the_defaults_of_llama_cpp(raw, tmp_path):
     del raw.fields["llama.attention.key_length"], raw.fields["llama.rope.freq_base"]
     config = load_model(str(raw.write(tmp_path / "a.gguf")), "cpu")._model.config
@@ -111,14 +109,6 @@ def test_missing_settings_get_the_defaults_of_llama_cpp(raw, tmp_path):
     assert config.num_key_value_heads == 4
 
 
-@pytest.mark.parametrize(("role", "value"), each_with_some(ROLES, NO_TOKENS), ids=repr)
-def test_a_special_token_that_does_not_exist_is_refused(role, value, raw, refused):
-    raw.fields[f"tokenizer.ggml.{role}_token_id"] = value
-    message = refused()
-    assert f"its tokenizer.ggml.{role}_token_id is" in message
-    assert "must be from 0 to 71" in message
-
-
 WORDS = tiny_file().fields[TOKENS]
 VOCABULARIES: dict[str, tuple[Any, str]] = {
     "none": ([], "has no vocabulary"),
@@ -126,7 +116,7 @@ VOCABULARIES: dict[str, tuple[Any, str]] = {
     "a text": ("w0", "has no vocabulary"),
     "shorter": (WORDS[:-1], "it has 71 tokens of 32 numbers"),
     "longer": ([*WORDS, "x"], "it has 73 tokens of 32 numbers"),
-    "far longer": ([*WORDS, *map(str, range(10**6))], "it has 1,000,072 tokens"),
+    "far longer": ([*WORDS, *map(str, range(10**5))], "it has 100,072 tokens"),
     "the same text twice": ([*WORDS[:-1], "w0"], "cannot be used"),
     "the same bytes twice": (["Ġ", " ", *WORDS[2:]], "cannot be used"),
     "no UTF-8": ([b"\xff", b"\xfe", *WORDS[2:]], "cannot be used"),
@@ -141,9 +131,17 @@ def test_a_vocabulary_that_does_not_fit_is_refused(case, raw, refused):
     assert reason in refused()
 
 
+REQUIRED = [
+    *("general.architecture", "llama.block_count", "llama.context_length", TOKENS),
+    *("llama.embedding_length", "llama.attention.head_count"),
+    "llama.attention.layer_norm_rms_epsilon",
+]
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
+        *((key, None) for key in REQUIRED),
         ("tokenizer.ggml.merges", ["w unknown"]),
         ("tokenizer.ggml.merges", ["w"]),
         ("tokenizer.ggml.merges", [1]),
@@ -166,8 +164,10 @@ def test_a_vocabulary_that_does_not_fit_is_refused(case, raw, refused):
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_an_invalid_part_of_a_tokenizer_is_refused(key, value, raw, refused):
+def test_a_missing_setting_or_an_invalid_part_of_a_tokenizer_is_refused(key, value, raw, refused):
     raw.fields[key] = value
+    if value is None:
+        del raw.fields[key]
     refused()
 
 
@@ -237,7 +237,7 @@ def test_parts_of_different_models_are_refused(raw, tmp_path):
     assert "its 2 parts have" in refusal(path)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors:UserWarning")
 def test_any_bytes_in_the_header_are_read_or_refused(data, tmp_path):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import cycle
+from typing import Any
 
 import pytest
 import torch
@@ -121,11 +122,20 @@ def test_prompts_with_a_known_distribution_keep_their_entropy(stored, embedded, 
     assert max(shifts) <= ENTROPY_BITS[weights]
 
 
+DRAFTS: tuple[dict[str, Any], ...] = (
+    {"drafter": "prompt-lookup", "draft_length": 4, "r": 1},
+    {"drafter": "model", "draft_length": 3, "cache": "deep-copy"},
+)
+CACHES = ({"cache": "concat-cow"}, {"cache": "recompute"})
+
+
 @needs_compiled
-@pytest.mark.parametrize("weights", WEIGHT_FORMATS)
-def test_caches_drafts_and_r_change_no_text_where_attention_is_compiled(stored, weights):
+@pytest.mark.parametrize(
+    ("weights", "changes"), [*zip(WEIGHT_FORMATS, cycle((DRAFTS, CACHES)), strict=False)]
+)
+def test_caches_drafts_and_r_change_no_text_where_attention_is_compiled(stored, weights, changes):
     model, draft = stored(weights), load_model(EMBEDDED_DRAFT, "cpu", "float32", weights)
-    asked = BranchingConfig(max_paths=8, max_new_tokens=60, r=16)
+    asked = BranchingConfig(max_paths=8, max_new_tokens=20, r=16)
 
     def leaves(**changes):
         request = Request("Once upon a time, there was a", replace(asked, **changes))
@@ -134,13 +144,8 @@ def test_caches_drafts_and_r_change_no_text_where_attention_is_compiled(stored, 
 
     plain = leaves()
     assert len(plain) > 4
-    for changes in (
-        {"drafter": "prompt-lookup", "draft_length": 4, "r": 1},
-        {"drafter": "model", "draft_length": 3, "cache": "deep-copy"},
-        {"cache": "concat-cow"},
-        {"cache": "recompute"},
-    ):
-        assert leaves(**changes) == pytest.approx(plain, rel=1e-6), changes
+    for change in changes:
+        assert leaves(**change) == pytest.approx(plain, rel=1e-6), change
 
 
 @pytest.mark.parametrize(("policy", "weights"), [*zip(EVERY, cycle(["int8", "int4"]))])
