@@ -9,7 +9,6 @@ import pytest
 from made_runs import bundled_run
 from page_walk import Tab, opened
 
-from app.state import weight_matrix
 from app.state.process import worker
 from eab.analysis.kv_allocation import demand_of, kv_allocation
 from eab.figures.kv_allocation import allocation_sentence
@@ -18,9 +17,7 @@ from eab.labs.batching.workloads import PRESETS, WAYS
 from eab.labs.bmc.results import EXPERIMENTS, LABS, Experiment
 from eab.labs.bmc.run_pictures import strip_sentence
 from eab.labs.quantization import held_out, measure
-from eab.labs.quantization import matrix_pictures as matrices
 from eab.labs.quantization.results import FORMATS
-from eab.labs.quantization.rounding import ROW, RoundingGrid
 from eab.labs.variants.caches import BYTES, CACHES_LAB
 from eab.labs.variants.drafts import ONE_PATH_ONLY, paying_sentence
 from eab.labs.variants.results import CACHES, PROMPT_REUSED, REPEATS
@@ -46,7 +43,7 @@ FIRST = {
     "memory": (BYTES.answer(bundled_runs.caches()), 6, 3, [*CACHES, PROMPT_REUSED]),
     "quantization": (
         FORMATS.answer(bundled_runs.formats()),
-        *(6, 4),
+        *(3, 2),
         [*FORMATS.table(bundled_runs.formats())[0][1:]],
     ),
     "speculative": (
@@ -227,24 +224,6 @@ def test_the_runs_are_shown_before_their_repeats_and_stop_keeps_both(tab_of_memo
 @pytest.fixture
 def quantization() -> Tab:
     return opened("quantization")
-
-
-def test_a_real_matrix_of_the_embedded_model_is_rounded(quantization: Tab) -> None:
-    page, layer = quantization, "model.layers.0.mlp.down_proj"
-    page.put(matrix=layer, grid_method="absmax", grid_bits=3, grid_share=ROW)
-    rounding = weight_matrix.rounding("embedded", layer, RoundingGrid("absmax", 3, ROW))
-    assert rounding.weight.shape == (256, 688)
-    assert matrices.takeaway_sentence(rounding, (256, 688)) in page.words
-    assert matrices.grid_sentence(rounding) in page.words
-    page.put(grid_method="nf4")
-    assert page.select_slider(key="grid_bits").disabled, "it has four bits"
-    before = page.words
-    page.put(grid_double=True)
-    assert page.words != before
-    assert "Double quantization rounds" in page.said
-    page.put(set_model_kind="Other")
-    assert "folder" in page.info[0].value
-    assert page.put(set_model_other="/no/such/model").error
 
 
 @pytest.mark.slow
