@@ -73,19 +73,14 @@ EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {
         "Sensitivity to r",
         "Time for writing many rows to the KV cache, at each r. Takes a few minutes.",
     ),
-    "lengths": (
-        "Copy or compute",
-        "One step at r = 1, from 64 to 4,096 rows. Takes a few seconds.",
+    "sizes": (
+        "Time and memory by model size",
+        "Is the predicted r* good for other model shapes and lengths? Takes some minutes.",
     ),
     "rejection": (
         "Rejected drafts",
         "Draft tokens in the spare rows, verified by the model. Takes a few minutes.",
     ),
-    "sizes": (
-        "Other model sizes",
-        "Is the predicted r* good for other model shapes? Takes a few minutes.",
-    ),
-    "memory": ("Memory", "Bytes held by the tensors, by r and length. Takes a few seconds."),
 }
 
 

@@ -28,10 +28,8 @@ from eab.weight_formats import AS_LOADED
 MEASURED = "Measured here: embedded"
 BMC_TABS: dict[Experiment, str] = {
     "growth": "Sensitivity to r",
-    "lengths": "Copy or compute",
+    "sizes": "Time and memory by model size",
     "rejection": "Rejected drafts",
-    "sizes": "Other model sizes",
-    "memory": "Memory",
 }
 CAT = "The cat sat on the"
 
@@ -160,15 +158,16 @@ def test_changing_r_recomputes_the_run_without_the_model() -> None:
 @pytest.mark.slow
 def test_an_experiment_ignores_the_settings_of_runs_and_a_reload_restores_it() -> None:
     page = opened().put(set_chat=True, set_max_new_tokens=256)  # the model has no chat template
-    bmc_at("memory", page.go_to("bmc")).press("run_memory").run_to_its_end("bmc_stop")
+    bmc_at("growth", page.go_to("bmc")).put(bmc_rows=256)
+    page.press("run_growth").run_to_its_end("bmc_stop")
     assert not page.error
     bmc_at("sizes", page).press("run_sizes").press("bmc_stop").run_to_its_end("bmc_stop")
-    bmc_at("memory", page)
+    bmc_at("growth", page)
     assert page.captions.count(MEASURED) == 1
     reloaded = opened("bmc", **{name: page.query_params[name] for name in page.query_params})
     assert reloaded.words == page.words
     assert reloaded.captions.count(MEASURED) == 1
-    elsewhere = opened("bmc", bmc_growth=page.query_params["bmc_memory"])
+    elsewhere = opened("bmc", bmc_sizes=page.query_params["bmc_growth"])
     assert elsewhere.words == opened("bmc").words, "it is found in its own slot only"
 
 
@@ -179,7 +178,7 @@ def test_a_reload_finds_the_measurement_in_progress() -> None:
     reloaded.press("bmc_stop")
     for tab in (page, reloaded):
         tab.run_to_its_end("bmc_stop")
-        assert "Other model sizes: Stopped." in tab.captions
+        assert "Time and memory by model size: Stopped." in tab.captions
 
 
 # Memory
