@@ -44,7 +44,7 @@ from eab.config import AUTO, AllocationStep
 from eab.figures.timings import in_ms
 from eab.formatting import counted
 from eab.labs.bmc.measure import sensitivity_to_r
-from eab.labs.bmc.results import fitted, growth_answer, overheads, predicted_r
+from eab.labs.bmc.results import fitted, growth_answer, overheads
 from eab.labs.measurement import Report
 from eab.models.loading import wrap_model
 from eab.models.sources import EMBEDDED_FOLDER
@@ -172,14 +172,11 @@ def sweep_table(report: Report) -> str:
     return f"{words}\n\n{table}\n{growth_answer(report)}\n"
 
 
-def ratios_of(report: Report, found: Mapping[int, Steps]) -> dict[str, float]:
-    """The overhead at r* over the lowest of the grid; by number of paths, the KV part of a step when
-    it copies at each step, and with transformers' caches, over the best of ours.
+def ratios_of(found: Mapping[int, Steps]) -> dict[str, float]:
+    """By number of paths, the KV part of a step when it copies at each step, and with transformers'
+    caches, over the best of ours.
     """
-    measured, best = overheads(report), predicted_r(report)
-    assert best is not None
-    lowest = min(timing.median for timing in measured.values())
-    ratios = {"predicted_over_best_overhead": measured[best].median / lowest}
+    ratios = dict[str, float]()
     for paths, timings in found.items():
         copying, r_star, _, sliced, *others = (timing.median for timing in timings.values())
         for name, seconds in zip(("copying", "concat", "static"), (copying, *others), strict=True):
@@ -205,7 +202,7 @@ def main() -> None:
         competitors = field_of(plain.config, shape, paths, predicted(report, paths))
         measures = {each.name: each.seconds_per_step for each in competitors}
         found[paths] = take_turns(measures, MIN_REPEATS)
-    ratios = ratios_of(report, found)
+    ratios = ratios_of(found)
     texts = [sweep_table(report), *(table(*one) for one in found.items()), ratio_lines(ratios)]
     seconds = {str(paths): seconds_of(timings) for paths, timings in found.items()}
     origin = where(f"{placement}, {layers} layers", placement.device)

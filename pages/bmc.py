@@ -73,19 +73,14 @@ EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {
         "Sensitivity to r",
         "Time for writing many rows to the KV cache, at each r. Takes a few minutes.",
     ),
-    "lengths": (
-        "Copy or compute",
-        "One step at r = 1, from 64 to 4,096 rows. Takes a few seconds.",
+    "sizes": (
+        "Time and memory by model size",
+        "Is the predicted r* good for other model shapes and lengths? Takes some minutes.",
     ),
     "rejection": (
         "Rejected drafts",
         "Draft tokens in the spare rows, verified by the model. Takes a few minutes.",
     ),
-    "sizes": (
-        "Other model sizes",
-        "Is the predicted r* good for other model shapes? Takes a few minutes.",
-    ),
-    "memory": ("Memory", "Bytes held by the tensors, by r and length. Takes a few seconds."),
 }
 
 
@@ -148,10 +143,9 @@ def your_run() -> None:
     best = None if costs is None else best_r_of(demand, CURVE, costs)
     st.session_state.setdefault("bmc_r", best or 16)
     r = st.select_slider("r: steps of spare room per allocation", choices, key="bmc_r")
-    steps = demand.at(r)
+    st.text(bmc.steps_sentence(demand.at(r), r))
     figure = chart_figure(bmc.run_curve(demand, CURVE, r if isinstance(r, int) else None))
     draw("", bmc.run_curve_sentence(demand, CURVE, best), figure, "bmc-run-curve", str(r))
-    draw("", bmc.strip_sentence(steps, r), bmc.strip_figure(steps), "bmc-strip", str(r))
     table = allocations_table
     label, name, make = csv_file("Run at every r", "run-by-r.csv", table, demand, CURVE)
     st.download_button(label, make, name, key=f"download-{name}", on_click="ignore")

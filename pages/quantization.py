@@ -1,31 +1,23 @@
-"""Quantization: the whole model in every weight format, a run with such weights, one weight matrix
-rounded to fewer bits, and what bounds a step.
-"""
+"""Quantization: the model in every weight format, a run with such weights, what bounds a step."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import streamlit as st
 
-from app.state import polling, status, tab, weight_matrix
+from app.state import polling, status, tab
 from app.state.slot import FORMATS, QUANTIZED, Entry
 from app.widgets import board, controls, glossary, measured, model_choice
-from app.widgets.charts import csv_file, downloads, draw, origin, quoted
+from app.widgets.charts import downloads, origin, quoted
 from app.widgets.glossary import plain
 from app.widgets.status_line import show_problems, start_button, stop_button
 from eab.engine.job import continued_run_job
-from eab.errors import EabError
-from eab.formatting import as_sentence
-from eab.labs.charts import chart_figure
 from eab.labs.jobs import formats_job
 from eab.labs.measurement import Report
 from eab.labs.quantization import fork_diff, results
-from eab.labs.quantization import matrix_pictures as matrices
 from eab.labs.quantization.fork_diff import moved, same_request
 from eab.labs.quantization.results import RunPoint, missing_sentence, roofline_chart, run_point
-from eab.labs.quantization.rounding import BITS, NF4_BITS, RoundingGrid
 from eab.run import RunState
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS, full_name, split_name
 
@@ -36,75 +28,16 @@ HOW_IT_WORKS: Final = """
 A weight is stored as the number of the nearest level of a grid. Weights that share a **scale**
 share the grid:
 
-- **absmax**: evenly spaced levels on both sides of 0; the largest magnitude sets the scale.
-- **affine**: evenly spaced levels from the smallest weight to the largest; a *zero point* is stored
-  in addition to the scale.
+- **int8**: evenly spaced levels on both sides of 0; the largest magnitude of a row sets the scale.
+- **int4**: evenly spaced levels from the smallest weight of a group to the largest; a *zero point*
+  is stored in addition to the scale.
 - **NF4**: 16 levels at the quantiles of a normal distribution: dense near 0, where most weights
   are (Dettmers et al., [arXiv 2305.14314](https://arxiv.org/abs/2305.14314)).
 
 One large weight, an *outlier*, stretches the grid of all weights that share its scale. Smaller
-groups limit the damage, but every group stores a scale (4 bytes here, as in the engine). *Double
-quantization* also rounds the scales.
+groups limit the damage, but every group stores a scale. *Double quantization* also rounds the
+scales.
 """
-
-
-def choose(names: Sequence[str]) -> tuple[str, RoundingGrid]:
-    matrix_column, method_column, bits_column, share_column = st.columns([4, 3, 2, 3])
-    with matrix_column:
-        name = st.selectbox("Weight matrix", names, key="matrix")
-    with method_column:
-        method = st.segmented_control(
-            "Method",
-            list(matrices.METHODS),
-            format_func=lambda name: matrices.METHODS[name],
-            key="grid_method",
-            required=True,
-        )
-    assert method is not None, "the control requires a choice"
-    nf4 = method == "nf4"
-    with bits_column:
-        bits = st.select_slider("Bits", list(BITS), key="grid_bits", disabled=nf4)
-    with share_column:
-        share = st.select_slider(
-            "Weights that share a scale",
-            matrices.SHARES,
-            format_func=matrices.share_words,
-            key="grid_share",
-        )
-    double = nf4 and st.toggle("Double quantization of the scales", key="grid_double")
-    return name, RoundingGrid(method, NF4_BITS if nf4 else bits, share, double)
-
-
-def one_matrix(model_name: str) -> None:
-    with st.spinner("Loading the model ..."):
-        names = weight_matrix.names(model_name)
-    if st.session_state.get("matrix") not in names:
-        st.session_state.matrix = names[len(names) // 2]
-    sentence = st.container()
-    name, grid = choose(names)
-    rounding = weight_matrix.rounding(model_name, name, grid)
-    _, shape = weight_matrix.matrix(model_name, name)
-    sentence.text(matrices.takeaway_sentence(rounding, shape))
-    key = f"{model_name} {name} {grid}"
-    draw("", matrices.grid_sentence(rounding), matrices.matrix_figure(rounding), "weights", key)
-    if rounding.weight.size < shape[0] * shape[1]:
-        st.caption(
-            f"Computed from {len(rounding.weight):,} evenly spaced rows of {shape[0]:,}: "
-            "rounding the whole matrix would take too long here."
-        )
-    errors = weight_matrix.curves(
-        model_name, name, matrices.grids_to_compare(grid.method, grid.double)
-    )
-    draw(
-        "Bits and group size",
-        matrices.error_sentence(errors, rounding),
-        chart_figure(matrices.error_chart(errors, rounding)),
-        "rounding-error",
-        key,
-    )
-    if grid.method == "nf4":
-        st.text(matrices.double_sentence(rounding))
-    downloads([csv_file("Errors", "rounding-errors.csv", matrices.error_table, errors)])
 
 
 def whole_model(displayed: Entry[Report]) -> None:
@@ -227,8 +160,6 @@ def own_point(report: Report) -> RunPoint | None:
 
 
 controls.ensure_defaults()
-for widget, value in {"method": "affine", "bits": 4, "share": 32, "double": False}.items():
-    st.session_state.setdefault(f"grid_{widget}", value)
 
 current, displayed = FORMATS.current(), FORMATS.displayed()
 active, quantizing = current.active, QUANTIZED.current().active
@@ -243,14 +174,6 @@ show_problems(current, QUANTIZED.current())
 with displayed.locked:
     whole_model(displayed)
 your_run()
-st.header("One weight matrix")
-if problem := controls.model_missing(here=True):
-    st.info(as_sentence(problem))
-else:
-    try:
-        one_matrix(base_model())
-    except EabError as error:
-        st.error(plain(as_sentence(str(error))))
 with st.expander("How it works"):
     glossary.markdown(HOW_IT_WORKS)
 with displayed.locked:

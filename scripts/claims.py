@@ -9,7 +9,6 @@ from eab.labs.bmc.results import (
     Experiment,
     are_comparable,
     compared_r,
-    length_timings,
     overheads,
     predicted_r,
     rejection_pairs,
@@ -111,16 +110,6 @@ def of_growth(report: Report) -> list[Claim]:
     ]
 
 
-def of_lengths(report: Report) -> list[Claim]:
-    """The longest length against the shortest."""
-    growth, attention, _ = length_timings(report).values()
-    first, last = min(growth), max(growth)
-    return [
-        Claim(f"{what} at {last} rows against {first}", found[last], found[first])
-        for what, found in (("growth", growth), ("attention", attention))
-    ]
-
-
 def of_rejection(report: Report) -> list[Claim]:
     """r* against concatenation, in seconds per token."""
     return [
@@ -146,9 +135,7 @@ def of_sizes(report: Report) -> list[Claim]:
 
 
 OF_EXPERIMENTS: Final[Mapping[Experiment, Callable[[Report], list[Claim]]]] = {
-    "lengths": of_lengths,
     "growth": of_growth,
     "rejection": of_rejection,
     "sizes": of_sizes,
-    "memory": lambda report: [],
 }

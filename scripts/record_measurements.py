@@ -38,9 +38,9 @@ from eab.labs.quantization.measure import measure_formats
 from eab.labs.quantization.results import FORMATS, steps_sentence
 from eab.labs.tuning import default_sweep
 from eab.labs.tuning import report as tuning
+from eab.labs.tuning.cell import COSTS, GAINS
 from eab.labs.tuning.frontier import setting_points
 from eab.labs.tuning.job import report_sweep
-from eab.labs.tuning.quantities import COSTS, GAINS
 from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.sentences import answer_sentence, over_words
 from eab.labs.variants.caches import CACHES_LAB

@@ -12,7 +12,7 @@ from app.server.live_run import LiveTask
 from eab.config import SETTINGS, BranchingConfig
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.report import TuningReport
-from eab.labs.tuning.work_items import RESIMULATED, Item
+from eab.labs.tuning.sweeping import RESIMULATED, Item
 
 _BESIDE_PASSES: Final = 1.2  # time of a sweep relative to its forward passes (measured)
 _KEPT: Final = tuple(name for name in SETTINGS if name not in RESIMULATED)

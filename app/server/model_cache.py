@@ -4,9 +4,7 @@ Each model is loaded once per weight format; a slow load blocks only the session
 model. Names are those of `eab.models.loading`, followed by the format: `embedded@int8` (see
 `eab.weight_formats.full_name`).
 
-A packaged model is downloaded in its own thread, once, when a visitor asks for it. A page that
-shows a weight matrix of the embedded model has it read from its file, so that a first visit does
-not wait for torch.
+A packaged model is downloaded in its own thread, once, when a visitor asks for it.
 """
 
 import ctypes
@@ -18,15 +16,12 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Final
 
 from app.server import rules
 from eab.assets import ASSETS
 from eab.errors import LimitError
-from eab.models import embedded_weights, packaged
+from eab.models import packaged
 from eab.models.packaged import PACKAGED, SMOLLM2, PackagedModel
 from eab.weight_formats import split_name
 
@@ -180,37 +175,3 @@ def give_back() -> None:
     gc.collect()
     with suppress(AttributeError, OSError, TypeError):  # macOS, musl and Windows cannot
         ctypes.CDLL(None).malloc_trim(0)
-
-
-MAX_WEIGHTS = 2**20  # of one matrix; of a larger one, only evenly spaced rows are used
-Load = Callable[[str], "LanguageModel"]
-
-
-def names(model_name: str, load: Load) -> list[str]:
-    """The names of a model's weight matrices, in the order in which a token passes through them.
-    Raises ModelError if the model cannot be loaded.
-    """
-    if model_name == EMBEDDED:
-        return embedded_weights.matrix_names()
-    return [*_modules(load(model_name))]
-
-
-def matrix(model_name: str, name: str, load: Load) -> tuple[NDArray[np.float32], tuple[int, int]]:
-    """A weight matrix, or evenly spaced rows of a large one, and the shape of the whole matrix."""
-    weight = (
-        embedded_weights.matrix(name) if model_name == EMBEDDED else _loaded(load(model_name), name)
-    )
-    rows, columns = weight.shape
-    every = -(-rows * columns // MAX_WEIGHTS)
-    return weight[::every], (rows, columns)
-
-
-def _loaded(model: "LanguageModel", name: str) -> NDArray[np.float32]:
-    from eab.models.weights import matrix_of
-
-    weight: NDArray[np.float32] = matrix_of(_modules(model)[name]).numpy()
-    return weight
-
-
-def _modules(model: Any) -> Any:
-    return model.weight_matrices

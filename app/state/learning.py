@@ -15,7 +15,7 @@ from eab.errors import LessonError
 from eab.lessons import bundled_runs
 from eab.lessons.lesson import Lesson, ReadingSection
 from eab.lessons.lesson_files import lessons, sources_of
-from eab.lessons.sources import Source, Sources, bundled_sources, matrix
+from eab.lessons.sources import Source, Sources, bundled_sources
 from eab.run import RunState, fold_prefix
 
 BOARD: Final = "lesson_what_if"  # key of what was asked for on the lesson's board
@@ -178,8 +178,6 @@ def _is_own(source: Source) -> bool:
         run = tab.displayed()
         of_project = "example" in run.details.link_ids
         return not of_project and not run.active and run.run is not None and bool(run.run.steps)
-    if source == "matrix":
-        return False
     return _SLOTS[source].displayed().live is not None
 
 
@@ -202,5 +200,4 @@ def _sources(run: RunState, shown: Mapping[str, Entry[Any]]) -> Sources:
         lambda: shown["draft lengths"].state,
         lambda: shown["batching"].state,
         lambda: shown["formats"].state,
-        matrix,
     )

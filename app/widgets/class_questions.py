@@ -109,16 +109,16 @@ def student(room: Classroom, asked: AskedQuestion) -> None:
 
 
 def _result(asked: AskedQuestion, place: str) -> None:
-    from eab.figures.class_answers import answers_figure, answers_sentence
+    from eab.figures.answers import class_figure, class_sentence
 
     question, counts = asked.question, asked.counts
     model = question.probabilities if asked.revealed else None
-    sentence = answers_sentence(question.options, counts, model)
+    sentence = class_sentence(question.options, counts, model)
     if question.right is not None and asked.revealed:
         sentence += f" In this run it was {quoted(question.options[question.right])}."
     _passage(question)
     st.markdown(f"**{plain(question.text)}**")
-    figure = answers_figure(question.options, counts, model)
+    figure = class_figure(question.options, counts, model)
     charts.draw("", sentence, figure, "class", place)
 
 

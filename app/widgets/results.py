@@ -14,8 +14,13 @@ from app.widgets.charts import File, csv_file, downloads, draw
 from app.widgets.glossary import plain
 from eab import record, token_text
 from eab.errors import ConfigError
-from eab.figures.captions import answers_sentence, cost_sentence, has_bounds, weight_sentence
-from eab.figures.run_names import file_stem
+from eab.figures.captions import (
+    answers_sentence,
+    cost_sentence,
+    file_stem,
+    has_bounds,
+    weight_sentence,
+)
 from eab.figures.uncertainty import forks_sentence, nats, uncertainty_sentence
 from eab.run import RunState
 from eab.share.exports import as_python, to_graphml

@@ -60,21 +60,18 @@ def _redraw() -> None:
         st.caption(_other_tasks_caption(now))
     if caches := worker().prefixes_now(owner()):
         st.header("Prefix cache: computed only once", help=_PREFIXES)
-        for number, prefixes in enumerate(caches):
-            _draw_prefixes(prefixes, f"prefixes-{number}")
+        for prefixes in caches:
+            _draw_prefixes(prefixes)
     st.caption(_WHAT)
 
 
-def _draw_prefixes(prefixes: PrefixesNow, key: str) -> None:
-    from eab.figures.kv_allocation import COLUMNS, prefix_figure, prefix_rows, prefix_sentence
+def _draw_prefixes(prefixes: PrefixesNow) -> None:
+    from eab.figures.kv_allocation import COLUMNS, prefix_rows, prefix_sentence
     from eab.figures.tables import text_table
 
-    sentence = prefix_sentence(prefixes)
-    st.text(sentence)
+    st.text(prefix_sentence(prefixes))
     if prefixes.segments:
-        st.plotly_chart(prefix_figure(prefixes), key=key, alt=sentence)
-        with st.expander("As a table"):
-            st.table(text_table(prefix_rows(prefixes), COLUMNS))
+        st.table(text_table(prefix_rows(prefixes), COLUMNS))
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)

@@ -8,7 +8,7 @@ import streamlit as st
 from app.widgets import sweep_cells
 from app.widgets.charts import draw
 from eab.config import SETTINGS, BranchingConfig
-from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.cell import COSTS, GAINS, Cell, Quantity
 from eab.labs.tuning.frontier import (
     SettingPoint,
     best_setting,
@@ -16,7 +16,6 @@ from eab.labs.tuning.frontier import (
     setting_points,
     varying,
 )
-from eab.labs.tuning.quantities import COSTS, GAINS, Quantity
 
 _KEYS: Final = {"Cost": "tune_cost", "Gain": "tune_gain"}
 _ACROSS, _DOWN = "tune_across", "tune_down"

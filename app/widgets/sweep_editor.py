@@ -19,7 +19,7 @@ from eab.labs.tuning import default_sweep
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.report import Plan
-from eab.labs.tuning.work_items import Item, items_of
+from eab.labs.tuning.sweeping import Item, items_of
 from eab.lessons import bundled_runs
 
 OWN: Final = "Your own, one per line"

@@ -95,7 +95,7 @@ class Run(RunState):
         Raises:
             ConfigError: A value is out of range, or the policy allows no other threshold.
         """
-        from eab.figures.what_if import exactness_sentence
+        from eab.figures.run_comparison import exactness_sentence
         from eab.what_if.resimulate import resimulate  # it needs torch
 
         threshold, r = as_plain_number(threshold), as_plain_number(r)

@@ -27,11 +27,17 @@ from eab.board.still import MAX_BYTES_OF_CHARACTER, pieces
 from eab.config import AUTO
 from eab.errors import ConfigError
 from eab.events import Probed
-from eab.figures.captions import entropy_sentence, limit_sentence, sentences_at, tree_sentence
+from eab.figures.captions import (
+    entropy_sentence,
+    file_stem,
+    limit_sentence,
+    origin_words,
+    sentences_at,
+    tree_sentence,
+)
 from eab.figures.given_texts import given_sentences
 from eab.figures.memory_captions import memory_sentence
 from eab.figures.run_comparison import diff_entropy_sentence, diff_tree_sentence
-from eab.figures.run_names import file_stem, origin_words
 from eab.figures.uncertainty import effect_words, forks_sentence
 from eab.formatting import as_sentence, ending, excerpt
 from eab.run import Path, RunState, Step, Token

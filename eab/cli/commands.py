@@ -1,12 +1,14 @@
 """The commands of `eab`."""
 
 import sys
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec import structs
 from rich.console import Console
 
 from eab import record
@@ -26,6 +28,7 @@ from eab.events.chat import parse_messages
 from eab.formatting import as_sentence, counted, human_bytes
 from eab.labs.tuning.measure import load_rule
 from eab.labs.variants.results import REPEATS, agree, variants_sentence
+from eab.record.files import write_table
 from eab.record.prompt_lines import read_text
 from eab.run import RunState, fold
 from eab.run.threshold import longer
@@ -210,7 +213,12 @@ def what_if(
     same_answer: options.SameAnswer = "exact",
 ) -> None:
     """Show a recorded run at another threshold or r and mark what is unknown; needs no model."""
-    from eab.figures.what_if import exactness_sentence, marks, rows_sentence, tree_change_sentence
+    from eab.figures.run_comparison import (
+        exactness_sentence,
+        marks,
+        rows_sentence,
+        tree_change_sentence,
+    )
     from eab.what_if.resimulate import resimulate
 
     progress.check_writable("", record_file)
@@ -277,8 +285,11 @@ def evaluate(
     ] = "",
 ) -> None:
     """Measure how well uncertainty scores tell wrong answers from right ones."""
+    import pandas as pd
+
     from eab.cli import evaluation
-    from eab.labs.tuning.evaluation import Answering, report
+    from eab.labs.tuning.evaluation import answer_rows
+    from eab.labs.tuning.evaluation_report import report, verdict
     from eab.labs.tuning.prompt_sets import QUESTIONS, read_questions
 
     progress.check_writable(json_file, rows_file)
@@ -295,15 +306,16 @@ def evaluate(
     asked = read_questions(questions or str(QUESTIONS))[::every]
     model = progress.load(source)
     prefixes = progress.prefixes_of(model, prefix_cache)
-    answering = Answering(model, config, part, same, prefixes)
-    ways = evaluation.answer_all(answering, asked)
-    evaluation_report = report(asked, ways)
+    answered = answer_rows(model, config, asked, part, same, prefixes)
+    rows = evaluation.with_progress(answered, len(asked))
+    found = report(rows)
     if json_file != progress.STANDARD_STREAM:
-        Console().print(evaluation.report_table(evaluation_report))
+        Console().print(evaluation.report_table(found))
     if json_file:
-        progress.write_json(evaluation.report_json(evaluation_report, answering), json_file)
+        head = {"model": structs.asdict(model.card), "settings": asdict(config)}
+        progress.write_json(head | {"verdict": verdict(found), **asdict(found)}, json_file)
     if rows_file:
-        evaluation.write_readings(asked, ways, Path(rows_file))
+        write_table(Path(rows_file), pd.DataFrame(rows))
 
 
 app.add_typer(models.app, name="models")

@@ -1,12 +1,7 @@
-"""The command `eab evaluate`: its progress bar, its table in the terminal, and its files."""
+"""The command `eab evaluate`: its progress bar and its table in the terminal."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-import pandas as pd
-from msgspec import structs
 from rich.console import Group, RenderableType
 from rich.progress import track
 from rich.table import Table
@@ -14,7 +9,7 @@ from rich.text import Text
 
 from eab.cli.progress import bar_console
 from eab.formatting import listed
-from eab.labs.tuning.evaluation import Answering, SamplingResults
+from eab.labs.tuning.evaluation import Row
 from eab.labs.tuning.evaluation_report import (
     ROW_HEADINGS,
     EvaluationReport,
@@ -22,25 +17,13 @@ from eab.labs.tuning.evaluation_report import (
     verdict,
     written,
 )
-from eab.labs.tuning.prompt_sets import Question
-from eab.record.files import write_table
 
 
-def answer_all(answering: Answering, questions: Sequence[Question]) -> list[SamplingResults]:
-    """Answer all questions with every sampling method, with a progress bar on stderr."""
+def with_progress(rows: Iterator[Row], questions: int) -> list[Row]:
+    """The rows, made with a progress bar on stderr."""
     console = bar_console()
-    steps = track(
-        answering.ways(questions),
-        "answering",
-        total=3 * len(questions),
-        console=console,
-        transient=True,
-        disable=console.quiet,
-    )
-    ways: list[SamplingResults] = []
-    for way, answered in steps:
-        ways += [way] if answered == 1 else []
-    return ways
+    total, quiet = 3 * questions, console.quiet
+    return [*track(rows, "answering", total, console=console, transient=True, disable=quiet)]
 
 
 def report_table(report: EvaluationReport) -> RenderableType:
@@ -69,34 +52,3 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     for row in rows:
         table.add_row(*row)
     return table
-
-
-def report_json(report: EvaluationReport, answering: Answering) -> dict[str, Any]:
-    """The report with model and settings, as plain JSON values."""
-    return {
-        "model": structs.asdict(answering.model.card),
-        "settings": asdict(answering.config),
-        "verdict": verdict(report),
-        **asdict(report),
-    }
-
-
-def write_readings(
-    questions: Sequence[Question], ways: Sequence[SamplingResults], file: Path
-) -> None:
-    """Write one row per question and sampling method as Parquet."""
-    rows = [
-        {
-            "sampling": way.name,
-            "group": question.group,
-            "prompt": question.prompt,
-            "true_entropy": question.entropy if question.distribution else None,
-            "answer": reading.answer,
-            "right": reading.right,
-            "tokens": reading.tokens,
-            **reading.scores,
-        }
-        for way in ways
-        for question, reading in zip(questions, way.readings, strict=True)
-    ]
-    write_table(file, pd.DataFrame(rows))

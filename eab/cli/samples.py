@@ -11,7 +11,7 @@ import typer
 from eab import record
 from eab.cli import progress
 from eab.errors import ConfigError
-from eab.figures.run_names import file_stem
+from eab.figures.captions import file_stem
 from eab.formatting import counted
 from eab.record import SUFFIX
 from eab.record.files import make_folder, save_whole

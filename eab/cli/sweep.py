@@ -24,8 +24,7 @@ from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.journal import TABLE
 from eab.labs.tuning.measure import PART, SAME_ANSWER, Measurement
 from eab.labs.tuning.prompt_sets import SETS, TuningPrompt, read_prompts
-from eab.labs.tuning.sweeping import SweepStep, sweep_with
-from eab.labs.tuning.work_items import Executor
+from eab.labs.tuning.sweeping import Executor, SweepStep, sweep_with
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -98,11 +98,6 @@ def pack(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
     return blocks.contiguous(), None if bias is None else bias.reshape(-1, BLOCK)
 
 
-def unpack(weight: Tensor, outputs: int) -> Tensor:
-    """The weight (out, in) that `pack` was given."""
-    return weight.transpose(1, 2).flatten(0, 1)[:outputs]
-
-
 def columns(weight: Tensor, outputs: Tensor) -> Tensor:
     """The weights of these outputs (...) in what `pack` made: (..., in)."""
     return weight[outputs // BLOCK, :, outputs % BLOCK]

@@ -1,6 +1,8 @@
-"""Captions: a sentence with numbers for each picture of a run."""
+"""Captions: a sentence with numbers for each picture of a run, and what names it elsewhere."""
 
+import hashlib
 import math
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
@@ -8,9 +10,9 @@ from typing import Final, NamedTuple, Self
 from eab import token_text
 from eab.analysis.answers import Answers
 from eab.config import OWN
-from eab.events import EndReason, LimitActed
+from eab.events import EndReason, LimitActed, RunStarted
 from eab.figures.memory_captions import memory_sentence, words_by_step
-from eab.formatting import apart, counted, shortened
+from eab.formatting import apart, counted, excerpt, shortened
 from eab.run import RunState, Sample, Token
 from eab.speculation.stats import speculation_stats
 
@@ -22,6 +24,9 @@ ENDINGS: Final[dict[EndReason, str]] = {
 }
 _LEAST_EXPLORED: Final = 0.1  # all bounds are 1 - explored apart
 _MAX_QUOTE: Final = 60  # characters
+_WORDS: Final = 40  # characters of the prompt in a file name
+_PROMPT: Final = 120  # characters of the prompt under a picture
+_NO_LETTERS: Final = re.compile(r"[\W_]+")
 
 
 class _TreeSize(NamedTuple):
@@ -315,3 +320,30 @@ def _weight_words(samples: Sequence[Sample], policy: str) -> str:
 
 def _quoted(text: str) -> str:
     return shortened(token_text.visible(text).strip(), _MAX_QUOTE)
+
+
+def file_stem(started: RunStarted) -> str:
+    """The start of the prompt and six digits for the run: its prompt, model and settings."""
+    words = _NO_LETTERS.sub("-", started.prompt.lower()[:_WORDS]).strip("-")
+    return f"{words or 'run'}-{hashlib.sha256(repr(started).encode()).hexdigest()[:6]}"
+
+
+def origin_words(started: RunStarted) -> str:
+    """The prompt, the model and the settings that shape a tree, in one line."""
+    config = started.config
+    threshold = started.threshold_nats
+    prompt = f"“{excerpt(token_text.visible(started.prompt), _PROMPT)}”"
+    if started.imported:
+        count = counted(started.imported, "imported sample")
+        return f"{prompt} {started.model.full_name}, {count}."
+    settings = [
+        started.model.full_name,
+        f"policy {config.policy}",
+        *([f"threshold {threshold:.2f} nats"] if threshold is not None else []),
+        f"branch factor {config.branch_factor}",
+        f"at most {counted(config.max_paths, 'path')}",
+        f"{counted(config.max_new_tokens, 'new token')}",
+        f"temperature {config.temperature:g}",
+        f"seed {config.seed}",
+    ]
+    return f"{prompt} {', '.join(settings)}."

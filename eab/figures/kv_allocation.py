@@ -2,7 +2,6 @@
 of a model: which prefixes it holds, and how many runs read them.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 import pandas as pd
@@ -10,10 +9,10 @@ import pandas as pd
 from eab import token_text
 from eab.analysis.kv_allocation import SCHEMES, KvAllocation, Scheme
 from eab.analysis.prefixes import PrefixesNow, SegmentNow
-from eab.figures.charts import BLUE, GREY, ORANGE, bar_pattern, byte_unit, laid_out, text_label
+from eab.figures.charts import BLUE, GREY, ORANGE, bar_pattern, byte_unit, laid_out
 from eab.figures.drawing import go, make_subplots
 from eab.figures.tables import text_table
-from eab.formatting import counted, human_bytes, listed, with_ratio
+from eab.formatting import counted, human_bytes, listed, shortened, with_ratio
 from eab.timing import NOTHING_YET
 
 # For each part of the reserved bytes: name in the legend, field of Reserved, colour, pattern.
@@ -134,8 +133,6 @@ def _source(allocation: KvAllocation, scheme: Scheme) -> str:
 
 COLUMNS: Final = ("Text", "Rows", "Bytes", "Current readers", "Runs or probes that reused it")
 _LABEL: Final = 60  # characters
-_ACROSS: Final = 120  # characters side by side; plotly hides a text that is too long
-_READ, _UNREAD = "#1768a3", "#6b6b6b"  # backgrounds of white text
 _UNSHOWN: Final = "text of another run"
 
 
@@ -169,45 +166,6 @@ def prefix_sentence(now: PrefixesNow) -> str:
     )
 
 
-def prefix_figure(now: PrefixesNow) -> go.Figure:
-    """The segments, each to the right of its parent, with heights proportional to their rows."""
-    segments = now.segments
-    in_a_row = max(8, _ACROSS // _depth(segments))
-    figure = go.Figure(
-        go.Icicle(
-            ids=[str(segment.number) for segment in segments],
-            parents=["" if segment.parent < 0 else str(segment.parent) for segment in segments],
-            labels=[_label(segment) for segment in segments],
-            text=[_label(segment, in_a_row) for segment in segments],
-            textinfo="text",
-            values=[segment.rows for segment in segments],
-            branchvalues="remainder",
-            customdata=[
-                [
-                    counted(segment.rows, "row"),
-                    human_bytes(segment.rows * now.row_bytes),
-                    counted(segment.readers, "run"),
-                    segment.found,
-                ]
-                for segment in segments
-            ],
-            hovertemplate="%{label}<br>%{customdata[0]}, %{customdata[1]}<br>"
-            "read by %{customdata[2]} now<br>"
-            "runs or probes that reused it: %{customdata[3]}<extra></extra>",
-            marker={"colors": [_READ if segment.readers else _UNREAD for segment in segments]},
-            leaf={"opacity": 1},
-            textfont={"color": "white"},
-            tiling={"orientation": "h"},
-            pathbar={"visible": False},
-        )
-    )
-    laid_out(figure, height=320)
-    figure.update_layout(
-        margin_t=8, uirevision="prefixes", uniformtext={"minsize": 10, "mode": "hide"}
-    )
-    return figure
-
-
 def prefix_rows(now: PrefixesNow) -> list[list[str]]:
     """The segments as table rows: text, rows, bytes, readers, found."""
     return [
@@ -222,14 +180,5 @@ def prefix_rows(now: PrefixesNow) -> list[list[str]]:
     ]
 
 
-def _label(segment: SegmentNow, characters: int = _LABEL) -> str:
-    text = _UNSHOWN if segment.text is None else token_text.visible(segment.text)
-    return text_label(text, characters)
-
-
-def _depth(segments: Sequence[SegmentNow]) -> int:
-    """The number of segments in the longest chain; at least 1."""
-    depths = {-1: 0}  # by segment number
-    for segment in segments:
-        depths[segment.number] = depths[segment.parent] + 1
-    return max(1, *depths.values())
+def _label(segment: SegmentNow) -> str:
+    return shortened(_UNSHOWN if segment.text is None else token_text.visible(segment.text), _LABEL)

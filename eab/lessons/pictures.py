@@ -1,8 +1,8 @@
 """What a lesson can show instead of the board, by name: charts, and sliders for a formula."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from eab.analysis.kv_allocation import kv_allocation
@@ -10,7 +10,6 @@ from eab.labs.batching.results import shown, workload_of
 from eab.labs.batching.workloads import TITLES
 from eab.labs.measurement import Lab, Report
 from eab.labs.quantization.results import FORMATS
-from eab.labs.quantization.rounding import Method, RoundingGrid, round_to_grid
 from eab.labs.variants.caches import BYTES, PROCESSED, paths_chart, paths_sentence
 from eab.labs.variants.drafts import GAINS, STEPS
 from eab.lessons.measures import Unit
@@ -60,13 +59,6 @@ def _schedules(sources: Sources) -> Drawn:
     return " ".join(idle), batching_figure(report, "passes")
 
 
-def _one_matrix(method: Method, sources: Sources) -> Drawn:
-    from eab.labs.quantization.matrix_pictures import grid_sentence, matrix_figure
-
-    rounding = round_to_grid(sources.matrix(), RoundingGrid(method, bits=4, share=32))
-    return grid_sentence(rounding), matrix_figure(rounding)
-
-
 def _described(lab: Lab, report: Report) -> Drawn:
     from eab.labs.charts import chart_figure
 
@@ -95,8 +87,6 @@ PICTURES: Final[dict[str, Picture]] = {
         "draft lengths", lambda sources: _described(GAINS, sources.draft_lengths())
     ),
     "three ways to serve": Picture("batching", _schedules),
-    "affine grid": Picture("matrix", partial(_one_matrix, "affine")),
-    "NF4 grid": Picture("matrix", partial(_one_matrix, "nf4")),
     "weight formats": Picture("formats", lambda sources: _described(FORMATS, sources.formats())),
     "answers": Picture("run", _answers),
 }
@@ -173,10 +163,10 @@ def _static_batches(values: Values, sources: Sources) -> dict[str, float]:
     return {"passes": passes, "idle slots": 1 - sum(lengths) / (slots * passes)}
 
 
-def _rounding(values: Values, sources: Sources) -> dict[str, float]:
-    grid = RoundingGrid("affine", bits=int(values["bits"]), share=int(values["group"]))
-    rounding = round_to_grid(sources.matrix(), grid)
-    return {"error": rounding.error, "bits per weight": 8 * rounding.bytes_per_weight}
+def _rounding(values: Values, _: Sources) -> dict[str, float]:
+    bits, group = values["bits"], values["group"]
+    step = 2 * math.sqrt(2 * math.log(group)) / (2**bits - 1)
+    return {"error": step / math.sqrt(12), "bits per weight": bits + 32 / group}
 
 
 CALCULATORS: Final[dict[str, Calculator]] = {
@@ -222,6 +212,8 @@ CALCULATORS: Final[dict[str, Calculator]] = {
         },
         {"error": "share", "bits per weight": ""},
         _rounding,
-        "error = size of the change / size of the weights, for one matrix of the model",
+        "bits per weight = bits + 32 / group, for a scale and a zero point of 16 bits each; "
+        "error = step / √12 of the weights' standard deviation, where the grid spans twice "
+        "√(2 ln group), about the range of so many normally distributed weights",
     ),
 }

@@ -2,21 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias
 
 from eab.analysis.schedule import Schedule
 from eab.labs.batching.results import shown
 from eab.labs.batching.workloads import WAYS
 from eab.labs.measurement import Report, Values
-from eab.labs.quantization.rounding import Floats
 from eab.labs.variants.results import CACHES, draft_length_variants
 from eab.lessons.bundled_runs import batching, caches, draft_lengths, formats
-from eab.models import embedded_weights
 from eab.run import RunState
 from eab.weight_formats import WEIGHT_FORMATS
 
-Source = Literal["run", "caches", "draft lengths", "batching", "formats", "matrix"]
+Source = Literal["run", "caches", "draft lengths", "batching", "formats"]
 Part: TypeAlias = RunState | Schedule | Values
 
 # The parts that a lesson can name, with the source and the type of each.
@@ -38,7 +35,6 @@ class Sources:
     draft_lengths: Callable[[], Report]  # one text, without and with drafts
     batching: Callable[[], Report]  # the same requests served in several ways
     formats: Callable[[], Report]  # a model in every weight format
-    matrix: Callable[[], Floats]  # a weight matrix of a model, shape (out, in)
 
     def part(self, name: str) -> Part | None:
         """One of `PARTS`; None if it was not recorded or measured."""
@@ -56,10 +52,4 @@ class Sources:
 
 def bundled_sources(run: RunState) -> Sources:
     """This run with the recordings and measurements that are bundled with the project."""
-    return Sources(run, caches, draft_lengths, batching, formats, matrix)
-
-
-@lru_cache(maxsize=1)
-def matrix() -> Floats:
-    """A matrix of the first layer of the embedded model, shape (out, in)."""
-    return embedded_weights.matrix("model.layers.0.self_attn.q_proj")
+    return Sources(run, caches, draft_lengths, batching, formats)

@@ -47,10 +47,6 @@ class ReorderedLinear(nn.Module, ABC):
         self.in_features, self.out_features = linear.in_features, linear.out_features
 
     @abstractmethod
-    def matrix(self) -> Tensor:
-        """The weight, (out, in)."""
-
-    @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
         """x (..., in) -> (..., out)."""
 
@@ -63,9 +59,6 @@ class PrepackedLinear(ReorderedLinear):
         weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
         self.register_buffer("weight", weight, persistent=False)
         self.bias = linear.bias
-
-    def matrix(self) -> Tensor:
-        return self.weight.to_dense()
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
@@ -86,10 +79,6 @@ class TiledLinear(ReorderedLinear):
         self.register_buffer("weight", weight, persistent=False)
         self.register_buffer("bias", bias, persistent=False)
 
-    def matrix(self) -> Tensor:
-        matrix: Tensor = _products().unpack(self.weight, self.out_features)
-        return matrix
-
     def part(self) -> "Part":
         """The layer for `eab.compiled.products`."""
         part: Part = _products().part(self.weight, self.bias)
@@ -108,11 +97,6 @@ class TiledEmbedding(nn.Embedding):
         super().__init__(output.out_features, output.in_features, device="meta")
         del self.weight
         self.register_buffer("weight", output.weight, persistent=False)
-
-    def matrix(self) -> Tensor:
-        """The vectors, (num_embeddings, embedding_dim)."""
-        matrix: Tensor = _products().unpack(self.weight, self.num_embeddings)
-        return matrix
 
     def forward(self, ids: Tensor) -> Tensor:
         """ids (...) -> (..., embedding_dim)."""
@@ -227,16 +211,6 @@ def _is_matrix(module: nn.Module) -> bool:
     """Whether it holds floats; quantized layers of other libraries hold packed integers."""
     weight = getattr(module, "weight", None)
     return isinstance(module, _KINDS) and weight is not None and weight.is_floating_point()
-
-
-def matrix_of(module: nn.Module) -> Tensor:
-    """The weight of one of these modules, (out, in) float32 on the CPU."""
-    if isinstance(module, ReorderedLinear | TiledEmbedding):
-        return module.matrix().float().cpu().contiguous()
-    weight: Tensor = module.weight.detach()  # type: ignore[operator]
-    if isinstance(module, Conv1D):  # GPT-2 stores it transposed
-        weight = weight.t()
-    return weight.float().cpu().contiguous()
 
 
 @dataclass(frozen=True, slots=True)

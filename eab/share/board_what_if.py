@@ -6,7 +6,12 @@ import math
 from typing import Any, Final
 
 from eab.config import AUTO, R_STEPS, AllocationStep
-from eab.figures.what_if import exactness_sentence, marks, rows_sentence, tree_change_sentence
+from eab.figures.run_comparison import (
+    exactness_sentence,
+    marks,
+    rows_sentence,
+    tree_change_sentence,
+)
 from eab.run import RunFold, RunState, fold_prefix
 
 _STEP: Final = 0.01  # nats

@@ -11,7 +11,7 @@ from eab.branching.presets import START, starting_values
 from eab.config import BranchingConfig
 from eab.events import RunStarted
 from eab.events.chat import as_json
-from eab.figures.run_names import file_stem
+from eab.figures.captions import file_stem
 from eab.run import RunState
 from eab.weight_formats import AS_LOADED, PLAIN
 

@@ -18,8 +18,7 @@ from eab import token_text
 from eab.board import bundle
 from eab.board.messages import Feed
 from eab.events import Event
-from eab.figures.captions import cost_sentence, weight_sentence
-from eab.figures.run_names import origin_words
+from eab.figures.captions import cost_sentence, origin_words, weight_sentence
 from eab.figures.uncertainty import nats
 from eab.formatting import counted
 from eab.record.files import save_whole

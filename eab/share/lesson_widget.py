@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 
 from eab.board.messages import Feed
 from eab.events import Event
-from eab.figures.what_if import marks
+from eab.figures.run_comparison import marks
 from eab.formatting import as_sentence
 from eab.lessons.lesson import ExerciseSection, Lesson, QuestionSection, Script, guide
 from eab.lessons.lesson_files import numbers_in, with_numbers

@@ -104,7 +104,7 @@ def test_the_recorded_u_curve_has_the_ends_that_the_model_predicts() -> None:
     assert found[max(found)].median > 3 * found[best].median
 
 
-def test_the_table_of_allocations_counts_what_the_strip_shows() -> None:
+def test_the_table_of_allocations_counts_the_steps_at_each_r() -> None:
     demand = demand_of(bundled_run("bridge"))
     table = allocations_table(demand, (1, 8, 64))
     for row in table.to_dict("records"):

@@ -12,7 +12,7 @@ from eab.board.guide import Guide
 from eab.board.messages import Feed, diff_message
 from eab.config import AUTO
 from eab.events import EntropyBounds, Event, Labelled, LabelRule, Predicted
-from eab.figures.what_if import marks
+from eab.figures.run_comparison import marks
 from eab.lessons import bundled_runs
 from eab.run import RunState, fold
 from eab.what_if.trace import Unknown

@@ -5,9 +5,9 @@ import plotly.colors
 import pytest
 
 from eab.figures.icicle import icicle_figure
+from eab.labs.tuning.cell import GAINS
 from eab.labs.tuning.frontier import setting_points
 from eab.labs.tuning.pictures import heat_figure
-from eab.labs.tuning.quantities import GAINS
 from eab.lessons import bundled_runs
 from eab.run import fold
 

@@ -17,7 +17,7 @@ from table_model import TableModel, random_table
 
 from eab.analysis.answers import Answer, Answers, group_answers
 from eab.events import Event, LimitActed, StepTimed, TokensAppended
-from eab.figures.answers import DRAWN, answers_figure
+from eab.figures.answers import DRAWN, answers_figure, class_figure
 from eab.figures.captions import (
     answers_sentence,
     has_bounds,
@@ -26,7 +26,6 @@ from eab.figures.captions import (
     tree_sentence,
     weight_sentence,
 )
-from eab.figures.class_answers import answers_figure as class_figure
 from eab.figures.icicle import icicle_figure
 from eab.figures.tables import answers_table, samples_table, steps_table, tokens_table
 from eab.lessons import bundled_runs

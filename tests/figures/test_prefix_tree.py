@@ -1,22 +1,16 @@
-"""The picture of a prefix cache: the text on segments, and the sentence if it is off or empty."""
+"""What is said of a prefix cache: its segments, and why it is off or empty."""
 
 from eab.analysis.prefixes import PrefixesNow, SegmentNow
-from eab.figures.kv_allocation import prefix_figure, prefix_sentence
+from eab.figures.kv_allocation import prefix_rows, prefix_sentence
 
 LONG = "Once upon a time, there was a little girl named Lily who loved to play in the garden"
 
 
-def chain(depth: int) -> PrefixesNow:
-    """A chain of segments, each with a long text."""
-    segments = [SegmentNow(number, number - 1, LONG, 20, 0, 0) for number in range(depth)]
-    return PrefixesNow("model", 64, 1000, 40, 10, True, segments)
-
-
-def test_a_text_is_shortened_to_fit_its_segment_but_less_in_the_tooltip() -> None:
-    for depth, longest in ((1, 120), (2, 60), (6, 20), (40, 8)):
-        [icicle] = prefix_figure(chain(depth)).data
-        assert {len(text) for text in icicle.text} == {min(longest, len(LONG))}
-        assert {len(label) for label in icicle.labels} == {60}
+def test_long_texts_are_shortened_and_those_of_other_runs_are_not_shown() -> None:
+    segments = [SegmentNow(0, -1, LONG, 20, 1, 2), SegmentNow(1, 0, None, 3, 0, 0)]
+    first, second = prefix_rows(PrefixesNow("model", 64, 1000, 40, 10, True, segments))
+    assert (len(first[0]), first[1:]) == (60, ["20", "1.2 KiB", "1", "2"])
+    assert second[:2] == ["text of another run", "3"]
 
 
 def test_the_sentence_says_why_a_model_has_no_prefix_cache() -> None:

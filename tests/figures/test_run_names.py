@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from made_runs import bundled_run
 from msgspec import structs
 
-from eab.figures.run_names import file_stem, origin_words
+from eab.figures.captions import file_stem, origin_words
 
 STARTED = bundled_run("coin").started
 

@@ -145,7 +145,7 @@ def test_the_sources_of_a_lesson_are_listed() -> None:
     assert sources_of(BY_ID["tokens"]) == {"run"}
     assert sources_of(BY_ID["kv-cache"]) == {"run", "caches"}
     assert "batching" in sources_of(BY_ID["batching"])
-    assert sources_of(BY_ID["quantization"]) == {"formats", "matrix"}
+    assert sources_of(BY_ID["quantization"]) == {"formats"}
 
 
 OF_RUNS = {name: measure for name, measure in MEASURES.items() if measure.kind is RunState}

@@ -18,7 +18,7 @@ from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.errors import ConfigError, ModelError, PromptError
 from eab.events import KvMeasured, RunEnded
-from eab.figures.what_if import rows_sentence
+from eab.figures.run_comparison import rows_sentence
 from eab.models.loading import load_model, wrap_model
 from eab.models.own_cache import HybridModel, OwnCacheModel
 from eab.run import fold

@@ -7,7 +7,6 @@ import weakref
 import pytest
 import torch
 from torch import nn
-from transformers.pytorch_utils import Conv1D
 
 from eab import compiled
 from eab.errors import ModelError
@@ -18,8 +17,6 @@ from eab.models.weights import (
     PrepackedLinear,
     apply_layout,
     best_layout,
-    matrix_modules,
-    matrix_of,
 )
 
 WORKING = [name for name in LAYOUTS if name != "tiled" or compiled.can_compile()]
@@ -89,7 +86,6 @@ def test_tiled_output_weights_are_still_shared_with_the_embedding():
     assert model.head.weight is model.embedding.weight
     assert torch.equal(model.embedding(ids), vectors)
     torch.testing.assert_close(model(ids), logits)
-    assert torch.equal(matrix_of(model.embedding), matrix_of(model.head))
 
     class Scaled(nn.Embedding):
         def forward(self, ids: torch.Tensor) -> torch.Tensor:
@@ -115,24 +111,10 @@ def test_at_most_one_matrix_is_held_twice_while_the_layout_is_applied(monkeypatc
     assert alive == [5, 4, 3, 2, 1]
 
 
-@pytest.mark.parametrize("layout", ["plain", *WORKING])
-def test_the_matrix_is_the_same_in_every_layout(layout):
-    linear = nn.Linear(48, 32, bias=False)
-    stored = linear if layout == "plain" else LAYOUTS[layout](linear)
-    [(name, module)] = matrix_modules(nn.Sequential(stored)).items()
-    assert name == "0"
-    assert torch.equal(matrix_of(module), linear.weight.detach())
-
-
-def test_the_matrix_of_gpt2_is_transposed():
-    layer = Conv1D(32, 48)
-    assert torch.equal(matrix_of(layer), layer.weight.detach().t())
-
-
 def test_the_embedded_model_has_matrices_for_its_embedding_and_all_linear_layers():
     model = load_model("embedded", device="cpu")
-    found = {name: matrix_of(module) for name, module in model.weight_matrices.items()}
+    found = model.weight_matrices
     layers = model.card.layers
     assert len(found) == 2 + 7 * layers
-    assert found["model.layers.0.self_attn.q_proj"].dtype == torch.float32
-    assert found["lm_head"].shape[0] == model.card.vocab_size
+    assert "model.layers.0.self_attn.q_proj" in found
+    assert found["lm_head"].out_features == model.card.vocab_size

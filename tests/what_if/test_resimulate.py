@@ -34,7 +34,7 @@ from eab.events import (
     RunStarted,
     StepTimed,
 )
-from eab.figures.what_if import tree_change_sentence
+from eab.figures.run_comparison import tree_change_sentence
 from eab.lessons import bundled_runs
 from eab.run import RunState, fold
 from eab.what_if.resimulate import resimulate

@@ -3,8 +3,8 @@
 The settings of an experiment alternate, round by round; the first round is a warm-up without rows
 of results. To stop a measurement, stop iterating.
 
-The first three experiments repeat questions of the paper; the last two are about other models and
-memory. No number is taken from the paper.
+The first two experiments repeat questions of the paper; the third compares the shapes of models, in
+time and memory. No number is taken from the paper.
 """
 
 import math
@@ -76,7 +76,7 @@ def rejected_drafts(
     rejections: Sequence[float] = REJECTIONS,
     seed: int = 0,
 ) -> Iterator[LabEvent]:
-    """Experiment 3: verify DRAFTS draft tokens in one forward pass, and trim the rejected ones.
+    """Experiment 2: verify DRAFTS draft tokens in one forward pass, and trim the rejected ones.
 
     Rejections are drawn at a given rate. The times of growing, of the model's pass and of trimming
     are measured; drafting is not. The ways alternate and process the same numbers of tokens.
@@ -168,66 +168,35 @@ def _concatenating_cache(shape: KVShape, prompt: int) -> DeepCopyCache:
     return cache
 
 
-LENGTHS: Final = (64, 128, 256, 512, 1024, 2048, 4096)
-STEP_REPEATS: Final = 15  # for single steps, which are short
-MEMORY_R: Final = (1, 4, 16, 64, 256, 1024)
-MEMORY_ROWS: Final = (128, 256, 512, 1024)
 # layers, KV heads, head size, query heads per KV head
 SIZES: Final = {
     "GPT-2 124M": (12, 12, 64, 1),
     "SmolLM2-135M": (30, 3, 64, 3),
     "Qwen2.5-0.5B": (24, 2, 64, 7),
 }
-SIZE_ROWS: Final = 256
 
 
 def measure(
     experiment: Experiment, model: LanguageModel, rows: int, repeats: int = REPEATS
 ) -> Iterator[LabEvent]:
-    """Run one experiment; growth, rejection and sizes have `repeats` repeats after a warm-up."""
+    """Run one experiment: `repeats` repeats after a warm-up."""
     refuse_own_memory(model)
     card = model.card
     yield LabBegan(card.name, card.dtype, describe_machine(card.device), experiment)
     match experiment:
-        case "lengths":
-            yield from copy_against_compute(model)
         case "growth":
             yield from sensitivity_to_r(model.kv_shape, rows, repeats)
         case "rejection":
             yield from rejected_drafts(model, rows, repeats)
         case "sizes":
-            yield from other_sizes(model.kv_shape, card.name, repeats)
-        case "memory":
-            yield from memory(model.kv_shape)
+            yield from other_sizes(model.kv_shape, card.name, rows, repeats)
         case _:
             assert_never(experiment)
     yield RunEnded(0, "finished")
 
 
-def copy_against_compute(
-    model: LanguageModel, lengths: Sequence[int] = LENGTHS, repeats: int = STEP_REPEATS
-) -> Iterator[LabEvent]:
-    """Experiment 1: times of allocating and copying at r = 1, attention and the step, by length."""
-    shape, rounds = model.kv_shape, repeats + 1
-    alone, whole = attention_alone(shape), whole_model(model)
-    caches = {rows: prefilled_tree(shape, rows, 1, padded=True) for rows in lengths}
-    with_model = {
-        rows: prefilled_tree(shape, rows, 1, padded=True)
-        for rows in lengths
-        if rows + rounds <= model.context
-    }
-    counter = Counter(rounds * len(caches))
-    for number, rows in counter.rounds(repeats, [*caches]):
-        yield counter.at(f"{repeat_words(number, repeats)}: {rows} rows in use")
-        kv = time_step(alone, caches[rows], [1])
-        step = time_step(whole, with_model[rows], [1]).seconds if rows in with_model else None
-        if number:
-            parts: Values = {"growth": kv.growth, "attention": kv.rest, "step": step}
-            yield Row("lengths", {"rows": rows} | parts)
-
-
 def sensitivity_to_r(shape: KVShape, rows: int, repeats: int = REPEATS) -> Iterator[LabEvent]:
-    """Experiment 2: write `rows` rows at many r with padded attention, at a few r with sliced.
+    """Experiment 1: write `rows` rows at many r with padded attention, at a few r with sliced.
 
     A calibration before the runs predicts r*.
     """
@@ -246,48 +215,34 @@ def r_grid(rows: int, predicted: int) -> list[int]:
     return sorted({2**power for power in range(int(math.log2(rows)) + 1)} | {rows, predicted})
 
 
-def other_sizes(shape: KVShape, name: str, repeats: int = REPEATS) -> Iterator[LabEvent]:
-    """Open question 1: the predicted r* for the shapes of other models; only the KV part."""
+def other_sizes(shape: KVShape, name: str, rows: int, repeats: int = REPEATS) -> Iterator[LabEvent]:
+    """Experiment 3: time and memory around the predicted r* for the shapes of other models; only
+    the KV part.
+    """
     shapes = {name: shape} | {
         other: KVShape(layers, heads, size, shape.dtype, shape.device, group)
         for other, (layers, heads, size, group) in SIZES.items()
     }
     counter = Counter(len(shapes) * (1 + (repeats + 1) * 5))
     for model, model_shape in shapes.items():
-        costs = yield from calibrate_first(Calibrator(model_shape, SIZE_ROWS), counter)
-        predicted = in_whole_blocks(best_r(costs, CacheWorkload(SIZE_ROWS)))
-        settings = [(r, True) for r in _sizes_grid(predicted)]
+        costs = yield from calibrate_first(Calibrator(model_shape, rows), counter)
+        predicted = in_whole_blocks(best_r(costs, CacheWorkload(rows)))
+        about: Values = {"model": model, "predicted": predicted, "rows": rows}
+        settings = [(r, True) for r in _sizes_grid(rows, predicted)]
         for number in range(repeats + 1):
             words = f"{model}: {repeat_words(number, repeats)}"
-            for event in _time_round(model_shape, SIZE_ROWS, settings, number, words, counter):
-                if isinstance(event, Row):
-                    row = event.values
-                    values: Values = {"model": model, "predicted": predicted, "r": row["r"]}
-                    yield Row("sizes", values | {"overhead": row["growth"] + row["spare"]})
-                else:
-                    yield event
+            for event in _time_round(model_shape, rows, settings, number, words, counter):
+                yield Row("sizes", about | _costs(event)) if isinstance(event, Row) else event
 
 
-def _sizes_grid(predicted: int) -> list[int]:
-    return sorted({1, max(1, predicted // 3), predicted, min(SIZE_ROWS, 3 * predicted), SIZE_ROWS})
+def _sizes_grid(rows: int, predicted: int) -> list[int]:
+    return sorted({1, max(1, predicted // 3), predicted, min(rows, 3 * predicted), rows})
 
 
-def memory(shape: KVShape) -> Iterator[LabEvent]:
-    """Open question 2: bytes of the tensors (measured), by r and length."""
-    counter = Counter(len(MEMORY_R))
-    for _, r in counter.rounds(0, MEMORY_R):
-        cache = prefilled_tree(shape, 0, r, padded=True)
-        began = now(shape.device)
-        for rows in range(1, MEMORY_ROWS[-1] + 1):
-            cache.prepare([1], [[0]])
-            if rows in MEMORY_ROWS:
-                kv = cache.usage([1])
-                values: Values = {"r": r, "rows": rows, "bytes_used": rows * shape.row_bytes}
-                values |= {"bytes_held": kv.bytes_held, "peak_bytes": kv.peak_bytes}
-                yield Row("memory", values)
-            if now(shape.device) - began > PAUSE_SECONDS:
-                yield counter.at(f"r = {r}: {rows} rows", rows / MEMORY_ROWS[-1])
-                began = now(shape.device)
+def _costs(growth: Row) -> Values:
+    row = growth.values
+    kept: Values = {name: row[name] for name in ("r", "bytes_used", "peak_bytes")}
+    return kept | {"overhead": row["growth"] + row["spare"]}
 
 
 def _time_round(
@@ -338,4 +293,6 @@ def _time_setting(
     values: Values = {"rows": rows, "r": r, "padded": padded}
     for part in ("growth", "rest", "spare"):
         values[part] = sum(getattr(step, part) for step in steps)
-    yield Row("growth", values | {"growths": len(growths), "rows_copied": sum(growths)})
+    values |= {"growths": len(growths), "rows_copied": sum(growths)}
+    values |= {"bytes_used": rows * shape.row_bytes, "peak_bytes": cache.usage([1]).peak_bytes}
+    yield Row("growth", values)

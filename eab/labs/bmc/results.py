@@ -5,12 +5,10 @@ row per repeat:
 
 - `growth`: the `rows` written, `r`, `padded` (whether attention visited the spare rows), seconds of
   all `growth`, of the `rest`, and of what spare rows added (`spare`); exact counts of `growths` and
-  `rows_copied`
-- `lengths`: `rows` in use, seconds of `growth`, `attention` and the whole `step` at r = 1
+  `rows_copied`; `bytes_used` by the rows, and `peak_bytes` while a growth copies
 - `rejection`: `rejection` (probability), `way`, `drafts`, `passes`, `tokens` kept, seconds of
   `growth` and of the `rest`
-- `sizes`: `model`, `predicted` r*, `r`, seconds of `overhead`
-- `memory`: `r`, `rows`, `bytes_used`, `bytes_held`, `peak_bytes`
+- `sizes`: `model`, `rows`, `predicted` r*, `r`, `bytes_used`, `peak_bytes`, seconds of `overhead`
 - `costs`: the fitted constants of `CostModel`, in seconds
 """
 
@@ -21,17 +19,18 @@ import pandas as pd
 
 from eab.analysis.kv_allocation import Demand
 from eab.caches.growth import CacheWorkload, CostModel, best_r
-from eab.figures.timings import MILLI, in_ms, ms, ratio_words, repeats_words
+from eab.figures.timings import MILLI, in_ms, ms, ratio_words, repeats_words, with_spread
 from eab.formatting import counted, human_bytes, listed
-from eab.labs.measurement import Chart, Lab, Report, TextTable, chart_table
-from eab.timing import NOTHING_YET, Timing, are_too_few, differs, fastest, timings_by
+from eab.labs.measurement import Chart, Lab, Report, TextTable, Values, chart_table
+from eab.timing import NOTHING_YET, Timing, are_too_few, comparison, differs, fastest, timings_by
 
-Experiment = Literal["growth", "lengths", "rejection", "sizes", "memory"]
+Experiment = Literal["growth", "sizes", "rejection"]
 EXPERIMENTS: Final[tuple[Experiment, ...]] = get_args(Experiment)
 R_AXIS: Final = "r, steps per growth"
 CONCAT: Final = "concatenate and crop"
-_ROWS: Final = "rows in use"
-_UNITS: Final = dict.fromkeys(("growth", "rest", "spare", "attention", "step", "overhead"), "s")
+_UNITS: Final = dict.fromkeys(("growth", "rest", "spare", "overhead"), "s") | dict.fromkeys(
+    ("bytes_used", "peak_bytes"), "bytes"
+)
 
 
 def fitted(report: Report) -> CostModel | None:
@@ -41,7 +40,7 @@ def fitted(report: Report) -> CostModel | None:
 
 def is_presentable(report: Report) -> bool:
     """Whether the experiment ran to its end, or was stopped after a whole repeat with times."""
-    return report.complete or not {"costs", "memory"}.issuperset(report.tables)
+    return report.complete or report.tables not in ([], ["costs"])
 
 
 def overheads(report: Report) -> dict[int, Timing]:
@@ -99,43 +98,6 @@ def growth_chart(report: Report) -> Chart:
     ticks = [r for r in measured if r & (r - 1) == 0]
     y = "ms of growths and spare rows"
     return Chart(R_AXIS, y, {"measured": measured}, {}, MILLI, "xy", ticks, mark)
-
-
-def length_timings(report: Report) -> dict[str, dict[int, Timing]]:
-    """Seconds per step by length, of each part of a step at r = 1."""
-    parts = {
-        "allocate and copy": "growth",
-        "attention, all layers": "attention",
-        "whole step with the model": "step",
-    }
-    return {name: report.timings("lengths", "rows", column) for name, column in parts.items()}
-
-
-def lengths_answer(report: Report) -> str:
-    """How the times for copying and for attention grow with the length."""
-    growth, attention, step = length_timings(report).values()
-    if not growth:
-        return NOTHING_YET
-    first, last, whole = min(growth), max(growth), max(step, default=0)
-    context = (
-        f" The whole step is measured only up to {counted(whole, 'row')}, because the next "
-        "length exceeds the context of this model."
-        if 0 < whole < last
-        else ""
-    )
-    return (
-        f"At r = 1 a step with {first:,} rows in use takes {in_ms(growth[first])} to allocate and "
-        f"copy and {in_ms(attention[first])} for attention; with {last:,} rows it takes "
-        f"{in_ms(growth[last])} and {in_ms(attention[last])} "
-        f"({repeats_words(growth.values())}).{context}"
-    )
-
-
-def lengths_chart(report: Report) -> Chart:
-    """The time of one step at r = 1, by length."""
-    parts = length_timings(report)
-    ticks = [*parts["allocate and copy"]]
-    return Chart(_ROWS, "ms per step at r = 1, measured", parts, {}, MILLI, "xy", ticks)
 
 
 def token_rates(report: Report) -> dict[str, dict[float, Timing]]:
@@ -204,7 +166,7 @@ def are_comparable(measured: Mapping[int, Timing]) -> bool:
 
 
 def sizes_answer(report: Report) -> str:
-    """For each model, how far the predicted r* is from the best r tried."""
+    """For each model, how far the predicted r* is from the best r tried, and the memory."""
     results = size_overheads(report)
     if not results:
         return NOTHING_YET
@@ -217,14 +179,15 @@ def sizes_answer(report: Report) -> str:
             words.append(f"{model}: r* is the best")
         else:
             words.append(f"{model}: {ratio_words(measured[predicted], measured[best])}")
+    memory = _memory_sentence(report)
     left_out = f"Not shown, because it is within the noise: the overhead of {listed(noisy)}."
     if not words:
-        return left_out
+        return f"{left_out} {memory}"
     timings = [timing for _, measured in results.values() for timing in measured.values()]
     return (
         "Overhead at the predicted r* compared with the best r that was tried: "
         f"{'; '.join(words)} ({repeats_words(timings)}, KV part alone)."
-        f"{f' {left_out}' if noisy else ''}"
+        f"{f' {left_out}' if noisy else ''} {memory}"
     )
 
 
@@ -243,35 +206,29 @@ def sizes_chart(report: Report) -> Chart:
     return Chart(x, y, lines, {}, 1.0, "xy", ticks, (1, "r*"))
 
 
-def memory_answer(report: Report) -> str:
-    """The bytes held with the smallest and the largest r at the shortest length."""
-    held = report.rows("memory")
-    if not held:
-        return NOTHING_YET
-    shortest = min(row["rows"] for row in held)
-    rows = sorted(report.rows("memory", rows=shortest), key=lambda row: int(row["r"]))
-    low, high = rows[0], rows[-1]
-    return (
-        f"With {counted(shortest, 'row')} in use ({human_bytes(low['bytes_used'])}), r = "
-        f"{low['r']} holds {human_bytes(low['bytes_held'])}, with a peak of "
-        f"{human_bytes(low['peak_bytes'])} while a growth copies; r = {high['r']} holds "
-        f"{human_bytes(high['bytes_held'])}, including spare rows (measured from the tensors)."
-    )
+def _memory_sentence(report: Report) -> str:
+    """The peak bytes with the smallest and the largest r, and at the predicted one."""
+    model = report.rows("sizes")[0]["model"]
+    peaks = {row["r"]: row for row in report.rows("sizes", model=model)}
+    listed_r = dict.fromkeys((min(peaks), peaks[min(peaks)]["predicted"], max(peaks)))
+    parts = [f"{_peak(peaks[r]):.2f} at r = {r}" for r in listed_r if r in peaks]
+    return f"Peak memory of {model}, as a multiple of the bytes in use: {', '.join(parts)}."
 
 
-def memory_chart(report: Report) -> Chart:
-    """Peak bytes as a multiple of the bytes in use, over the length, one line per r."""
-    held = report.rows("memory")
-    lines = {
-        f"r = {r}": {
-            row["rows"]: Timing((row["peak_bytes"] / row["bytes_used"],))
-            for row in held
-            if row["r"] == r
-        }
-        for r in dict.fromkeys(row["r"] for row in held)
-    }
-    ticks = sorted({row["rows"] for row in held})
-    return Chart(_ROWS, "peak as a multiple of the bytes in use", lines, {}, 1.0, "xy", ticks)
+def _peak(row: Values) -> float:
+    return float(row["peak_bytes"] / row["bytes_used"])
+
+
+def sizes_table(report: Report) -> TextTable:
+    """One row per model and r: time, and memory."""
+    rows: list[Sequence[str]] = []
+    for model, (predicted, measured) in size_overheads(report).items():
+        for r, timing in measured.items():
+            of_r = report.rows("sizes", model=model, r=r)[0]
+            compared = "r*" if r == predicted else comparison(timing, measured[predicted])
+            peak = f"{human_bytes(of_r['peak_bytes'])} ({_peak(of_r):.2f}×)"
+            rows.append((f"{model}, r = {r}", with_spread(timing, ms), compared, peak))
+    return [_SIZES_HEADINGS, *rows] if rows else []
 
 
 def _lab(
@@ -290,25 +247,22 @@ def _lab(
     return Lab(name, _UNITS, answer, table, note, chart)
 
 
-_RATIO: Final = "{:.2f}".format
-_RATE: Final = "{:,.0f}".format
-_OVERHEAD, _STEP = "Milliseconds of growths and spare rows.", "Milliseconds per step."
+_OVERHEAD, _RATE = "Milliseconds of growths and spare rows.", "Kept tokens per second."
+_SIZES: Final = (
+    "Times are medians with quartiles. The peak includes spare rows, and the old tensors of the "
+    "layer that a growth is copying."
+)
+_SIZES_HEADINGS: Final = (
+    "",
+    "Growths and spare rows (ms)",
+    "Against r*",
+    "Peak memory (of the bytes in use)",
+)
 LABS: Final[Mapping[Experiment, Lab]] = {
     "growth": _lab("growth", growth_answer, growth_chart, "r", ms, _OVERHEAD),
-    "lengths": _lab("lengths", lengths_answer, lengths_chart, "rows", ms, _STEP),
+    "sizes": Lab("sizes", _UNITS, sizes_answer, sizes_table, _SIZES, sizes_chart),
     "rejection": _lab(
-        "rejection",
-        rejection_answer,
-        rejection_chart,
-        "% rejected",
-        _RATE,
-        "Kept tokens per second.",
-    ),
-    "sizes": _lab(
-        "sizes", sizes_answer, sizes_chart, "r / r*", _RATIO, "Multiples of the least overhead."
-    ),
-    "memory": _lab(
-        "memory", memory_answer, memory_chart, "rows", _RATIO, "Multiples of the bytes in use."
+        "rejection", rejection_answer, rejection_chart, "% rejected", "{:,.0f}".format, _RATE
     ),
 }
 

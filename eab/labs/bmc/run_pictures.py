@@ -1,45 +1,15 @@
-"""Charts and sentences about the allocations of a run, by r."""
+"""The allocations of a run, by r: a chart, and sentences."""
 
 from collections.abc import Sequence
 
 from eab.analysis.kv_allocation import Demand, StepAllocation
-from eab.figures.charts import BLUE, GREY, ORANGE, bar_pattern, laid_out
-from eab.figures.drawing import go, make_subplots
 from eab.formatting import counted
 from eab.labs.bmc.results import R_AXIS
 from eab.labs.measurement import Chart
 from eab.timing import Timing
 
 
-def strip_figure(steps: Sequence[StepAllocation]) -> go.Figure:
-    """Rows in use and spare rows over the steps, above the rows that growths copied."""
-    figure = make_subplots(
-        rows=2, cols=1, shared_xaxes=True, row_heights=[0.7, 0.3], vertical_spacing=0.06
-    )
-    numbers = [step.step for step in steps]
-    parts = (
-        (1, "in use", BLUE, "", [step.used for step in steps]),
-        (1, "spare", GREY, ".", [step.spare for step in steps]),
-        (2, "copied to grow", ORANGE, "/", [step.copied for step in steps]),
-    )
-    for row, name, colour, shape, rows in parts:
-        figure.add_bar(
-            name=name,
-            x=numbers,
-            y=rows,
-            marker={"color": colour, "line": {"width": 0}, "pattern": bar_pattern(shape)},
-            hovertemplate=f"step %{{x}}, rows {name}: %{{y:,}}<extra></extra>",
-            row=row,
-            col=1,
-        )
-    figure.update_yaxes(title="rows held", row=1, col=1)
-    figure.update_yaxes(title="copied", row=2, col=1)
-    figure.update_xaxes(title="step", row=2, col=1)
-    figure.update_layout(barmode="stack", bargap=0)
-    return laid_out(figure)
-
-
-def strip_sentence(steps: Sequence[StepAllocation], r: int | str) -> str:
+def steps_sentence(steps: Sequence[StepAllocation], r: int | str) -> str:
     """How often the tensors grow, how many rows that copies, and how many rows are spare."""
     growths = [step for step in steps[1:] if step.grew]
     copied = copied_rows(growths)

@@ -1,16 +1,19 @@
-"""The results of an evaluation, as a table and as a verdict on whether the tree helps.
+"""How well scores of uncertainty find wrong answers, as a table, and whether the tree helps.
 
 A score of uncertainty is judged by how well it separates wrong from right answers, with bootstrap
 intervals.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+
+from eab.errors import QuestionsError
 
 Values: TypeAlias = NDArray[np.float64]  # (n,), one per question
 Flags: TypeAlias = NDArray[np.bool_]  # (n,)
@@ -84,6 +87,21 @@ GREEDY: Final = "greedy"
 TREE: Final = "tree"
 INDEPENDENT: Final = "independent"
 SEMANTIC: Final = "semantic entropy"
+SCORES: Final = (
+    SEMANTIC,
+    "semantic entropy, Rao-Blackwellised",
+    "predictive entropy",
+    "length-normalised predictive entropy",
+    "1 - P(most likely answer)",
+    "unexplored probability",
+    "length of the answer",
+)
+# A single text has only these scores; its predictive entropy is -ln p.
+_OF_GREEDY: Final = {
+    "predictive entropy": "-ln p of the answer",
+    "length-normalised predictive entropy": "-ln p per token",
+    "length of the answer": "length of the answer",
+}
 ROW_HEADINGS: Final = ("Score", "Texts from", "AUROC", "AURAC", "Questions")
 
 
@@ -123,6 +141,67 @@ class EvaluationReport:
     # Mean absolute error of the tree minus that of independent texts, paired; negative if the tree
     # is better. None without such questions.
     error_gain: Interval | None
+
+
+def report(rows: Iterable[Mapping[str, Any]]) -> EvaluationReport:
+    """Compare the ways by how well scores find wrong greedy answers; QuestionsError if all or none
+    are wrong and no question has a known distribution.
+    """
+    answered = pd.DataFrame([*rows]).groupby("sampling", sort=False)
+    ways = {str(way): table for way, table in answered}
+    facts, chances = (ways[GREEDY][name].notna().to_numpy() for name in ("right", "true_entropy"))
+    wrong: Flags = ~ways[GREEDY]["right"][facts].astype(bool).to_numpy()
+    scores = {
+        way: {name: table[name].to_numpy(float) for name in SCORES} for way, table in ways.items()
+    }
+    one_sided = not wrong.any() or bool(wrong.all())
+    if one_sided and not chances.any():
+        raise QuestionsError(
+            f"the model answers {int((~wrong).sum())} of {len(wrong)} questions "
+            "correctly; a comparison needs right and wrong answers, so add other questions"
+        )
+    of_facts = {way: {name: scores[way][name][facts] for name in SCORES} for way in ways}
+    truth = ways[TREE]["true_entropy"].to_numpy(float)[chances]
+    off = {way: scores[way][SEMANTIC][chances] - truth for way in (TREE, INDEPENDENT)}
+    gain = bootstrap(np.mean, np.abs(off[TREE]) - np.abs(off[INDEPENDENT]))
+    return EvaluationReport(
+        len(wrong),
+        int(wrong.sum()),
+        int(chances.sum()),
+        {way: int(table["tokens"].sum()) for way, table in ways.items()},
+        int(ways[INDEPENDENT]["texts"].iloc[0]),
+        () if one_sided else _score_rows(of_facts, wrong),
+        {} if one_sided else _gains(of_facts, wrong),
+        tuple(_entropy_errors(off)),
+        gain if gain.is_known else None,
+    )
+
+
+def _score_rows(scores: Mapping[str, Mapping[str, Values]], wrong: Flags) -> tuple[ScoreRow, ...]:
+    rows = []
+    for way, of_way in scores.items():
+        shown = _OF_GREEDY if way == GREEDY else {name: name for name in SCORES}
+        for name, title in shown.items():
+            found = bootstrap(auroc, of_way[name], wrong)
+            if found.is_known:
+                rows.append(ScoreRow(way, title, found, bootstrap(aurac, of_way[name], wrong)))
+    return tuple(rows)
+
+
+def _gains(scores: Mapping[str, Mapping[str, Values]], wrong: Flags) -> dict[str, Interval]:
+    def gain(ours: Values, theirs: Values, wrong: Flags) -> float:
+        return auroc(ours, wrong) - auroc(theirs, wrong)
+
+    ours, theirs = scores[TREE], scores[INDEPENDENT]
+    gains = {name: bootstrap(gain, ours[name], theirs[name], wrong) for name in SCORES}
+    return {name: found for name, found in gains.items() if found.is_known}
+
+
+def _entropy_errors(off: Mapping[str, Values]) -> Iterable[EntropyError]:
+    for way, values in off.items():
+        bias = bootstrap(np.mean, values)
+        if bias.is_known:
+            yield EntropyError(way, bias, bootstrap(np.mean, np.abs(values)))
 
 
 def report_rows(report: EvaluationReport) -> list[tuple[str, ...]]:

@@ -14,9 +14,8 @@ from statistics import fmean, stdev
 from typing import Any, Final
 
 from eab.config import SETTINGS, BranchingConfig
-from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.cell import Cell, Quantity
 from eab.labs.tuning.grid import WITHOUT_EFFECT
-from eab.labs.tuning.quantities import Quantity
 
 # Quantile 0.975 of Student's t, by degrees of freedom; in gaps, the row above is conservative.
 _FREEDOM: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 30, 60, 120)

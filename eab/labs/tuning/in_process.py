@@ -22,7 +22,7 @@ from eab.errors import EabError, RecordError
 from eab.events import Event, ModelCard, Probed
 from eab.labs.tuning.cell import Cell, run_file_name
 from eab.labs.tuning.measure import Measurement, load_rule
-from eab.labs.tuning.work_items import Item, Outcome, cell_key
+from eab.labs.tuning.sweeping import Item, Outcome, cell_key
 from eab.models.base import LanguageModel
 from eab.models.transformers_model import TransformersModel
 from eab.run import fold

@@ -6,21 +6,22 @@ Each line is flushed to disk before the next is written, so a crash loses at mos
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from eab.errors import RecordError
 from eab.events import ModelCard
 from eab.formatting import listed
 from eab.labs.tuning.cell import Cell, cell_from_row, cells_table
 from eab.labs.tuning.measure import Measurement
-from eab.labs.tuning.work_items import Outcome, model_json
 from eab.record.files import cannot_be_written, make_folder, save_whole, write_table
 
 JOURNAL: Final = "cells.jsonl"
 TABLE: Final = "cells.parquet"
-_FORMAT: Final = {"format": "eab-sweep", "version": 2}
+_FORMAT: Final = {"format": "eab-sweep", "version": 3}
 
 
 class Journal:
@@ -31,11 +32,8 @@ class Journal:
         self.folder = folder
         self._needs_runs = measurement.keep_runs
         self._path = folder / JOURNAL
-        head = _FORMAT | {
-            "model": model_json(card),
-            "part": measurement.part,
-            "same_answer": measurement.same_answer,
-        }
+        about = {"part": measurement.part, "same_answer": measurement.same_answer}
+        head = _FORMAT | {"model": json.loads(msgspec.json.encode(card))} | about
         lines = _whole_lines(self._path)
         if lines:
             _check_head(lines[0], head, folder)
@@ -66,14 +64,12 @@ class Journal:
             or (cell.run_file is not None and (self.folder / cell.run_file).is_file())
         }
 
-    def add(self, outcome: Outcome) -> None:
-        """Record the cells of an outcome; those that failed are not recorded, but tried again."""
-        if not outcome.cells:
-            return
-        for name, data in outcome.runs.items():
+    def add(self, cells: Sequence[Cell], runs: Mapping[str, bytes]) -> None:
+        """Record finished cells, with the contents of their run files by name."""
+        for name, data in runs.items():
             save_whole(self.folder / name, data)
-        self._append(cell.row() for cell in outcome.cells)
-        self._cells |= {cell.key: cell for cell in outcome.cells}
+        self._append(cell.row() for cell in cells)
+        self._cells |= {cell.key: cell for cell in cells}
 
     def _append(self, values: Iterable[dict[str, Any]]) -> None:
         try:
@@ -103,7 +99,7 @@ def _whole_lines(path: Path) -> list[bytes]:
         raise RecordError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _check_head(line: bytes, head: dict[str, Any], folder: Path) -> None:
+def _check_head(line: bytes, head: Mapping[str, Any], folder: Path) -> None:
     try:
         stored = json.loads(line)
     except (ValueError, RecursionError):
@@ -122,16 +118,11 @@ def _check_head(line: bytes, head: dict[str, Any], folder: Path) -> None:
 _ELSEWHERE: Final = "Choose another folder"
 
 
-def _cells(lines: list[bytes], path: Path) -> list[Cell]:
-    found = list[Cell]()
+def _cells(lines: Iterable[bytes], path: Path) -> Iterable[Cell]:
     for number, line in enumerate(lines, start=2):
         try:
-            row = json.loads(line)
-            if not isinstance(row, dict):
-                raise RecordError("it is not a cell")
-            found.append(cell_from_row(row))
+            yield cell_from_row(json.loads(line))
         except (RecordError, ValueError, RecursionError) as error:
             raise RecordError(
                 f"{path}, line {number}: {error}; delete the line to run its cell again"
             ) from error
-    return found

@@ -6,10 +6,9 @@ from typing import Final
 from eab.config import BranchingConfig
 from eab.figures.charts import BLUE, GREY, ORANGE, add_line, laid_out, line_style
 from eab.figures.drawing import go
-from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.cell import COSTS, PATHS, Cell, Quantity
 from eab.labs.tuning.evaluation_report import GREEDY, INDEPENDENT, TREE, EvaluationReport
 from eab.labs.tuning.frontier import Mean, SettingPoint, setting_points
-from eab.labs.tuning.quantities import COSTS, PATHS, Quantity
 from eab.labs.tuning.recommendation import THRESHOLDS, Recommendation
 from eab.labs.tuning.sentences import label, mean_words, setting_words, value_words
 

@@ -9,7 +9,7 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -153,20 +153,15 @@ def _prompt(number: int, given: dict[str, Any]) -> TuningPrompt:
             f"there is no field {quoted(unknown[0])}; a prompt has: {', '.join(_FIELDS)}. Settings "
             "are options of the sweep"
         )
-    question = question_of(given, "it")
+    own = {key: value for key, value in given.items() if key != "id"}
+    try:
+        question = read(own, Question)
+    except NotDeclaredError as error:
+        raise QuestionsError(f"it is not a question: {error}") from error
+    check_question(question, "it")
     if question.answers and question.distribution:
         raise ConfigError("it has answers and a distribution; give only one of them")
     return TuningPrompt(checked_id(given.get("id", default_id(number))), question)
-
-
-def question_of(given: Any, where: str) -> Question:
-    """The question in these JSON values; a QuestionsError starts with `where`."""
-    try:
-        question = read(_of_question(given), Question)
-    except NotDeclaredError as error:
-        raise QuestionsError(f"{where} is not a question: {error}") from error
-    check_question(question, where)
-    return question
 
 
 def check_question(question: Question, where: str) -> None:
@@ -176,8 +171,3 @@ def check_question(question: Question, where: str) -> None:
     total = math.fsum(question.distribution.values())
     if question.distribution and not math.isclose(total, 1.0, abs_tol=1e-6):
         raise QuestionsError(f"{where}: the probabilities sum to {total:g}; they must sum to 1")
-
-
-def _of_question(given: Any) -> Any:
-    names = [each.name for each in fields(Question)]
-    return {key: given[key] for key in names if key in given} if type(given) is dict else given

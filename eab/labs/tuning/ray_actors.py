@@ -6,7 +6,6 @@ and runs its items again.
 
 import logging
 import os
-from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from importlib import import_module
 from types import ModuleType
@@ -17,7 +16,7 @@ from eab.events import ModelCard
 from eab.formatting import quoted
 from eab.labs.tuning.in_process import InProcess
 from eab.labs.tuning.measure import Measurement
-from eab.labs.tuning.work_items import Item, Outcome
+from eab.labs.tuning.sweeping import Item, Outcome
 from eab.models.base import LanguageModel
 
 AUTO: Final = "auto"
@@ -72,7 +71,7 @@ class RayActors:
                 max_task_retries=RETRIES,
             )
             self._workers = [actor.remote(load, measurement) for _ in range(workers)]
-            self._card = self._common_card()
+            self.card = self._common_card()
         except BaseException:
             self.close()
             raise
@@ -83,10 +82,6 @@ class RayActors:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def card(self) -> ModelCard:
-        return self._card
-
     def close(self) -> None:
         """Stop the workers, and also the cluster if it was started here."""
         for worker in self._workers:
@@ -96,40 +91,40 @@ class RayActors:
             self._ray.shutdown()
 
     def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | None]:
-        waiting, idle = deque(_batches(items, len(self._workers))), [*self._workers]
-        active: dict[Any, tuple[Any, Sequence[Item]]] = {}  # by the reference to the outcomes
-        while waiting or active:
-            while waiting and idle:
-                worker, batch = idle.pop(), waiting.popleft()
-                active[worker.outcomes.remote(batch)] = worker, batch
-            if not active:
-                raise RunsError("all Ray workers are lost; repeat the sweep to continue it")
-            ready, _ = self._ray.wait([*active], timeout=WAIT_SECONDS)
-            for reference in ready:
-                worker, batch = active.pop(reference)
-                lost = False
-                try:
-                    yield from self._ray.get(reference)
-                except self._ray.exceptions.RayError as error:
-                    lost = isinstance(error, self._ray.exceptions.ActorDiedError)
-                    yield from (Outcome(item, (), (_words(item, error),)) for item in batch)
-                idle += [] if lost else [worker]
-            yield None
+        pool = import_module("ray.util").ActorPool(self._workers)
+        for batch in _batches(items, len(self._workers)):
+            pool.submit(lambda worker, batch: worker.outcomes.remote(batch), batch)
+        left, reason = {item.shared: item for item in items}, ""
+        while pool.has_next():
+            try:
+                outcomes: list[Outcome] = pool.get_next_unordered(timeout=WAIT_SECONDS)
+            except TimeoutError:
+                yield None
+                continue
+            except self._ray.exceptions.RayError as error:
+                reason = _last_line(error)
+                continue
+            for outcome in outcomes:
+                left.pop(outcome.item.shared, None)
+            yield from outcomes
+        for item in left.values():
+            words = (
+                f"{item.prompt.id}, seed {item.configs[0].seed}: its Ray worker failed: {reason}"
+            )
+            yield Outcome(item, (), (words,))
 
     def _common_card(self) -> ModelCard:
         asked = [worker.card.remote() for worker in self._workers]
-        _, missing = self._ray.wait(asked, num_returns=len(asked), timeout=LOAD_SECONDS)
-        if missing:
-            raise RunsError(
-                f"{len(missing)} of {len(asked)} Ray workers have not loaded the model after "
-                f"{LOAD_SECONDS:g} s; the cluster may have too few free CPUs or GPUs. Try again "
-                "when it has, or use fewer workers"
-            )
         try:
-            cards: list[ModelCard] = self._ray.get(asked)
+            cards: list[ModelCard] = self._ray.get(asked, timeout=LOAD_SECONDS)
+        except self._ray.exceptions.GetTimeoutError as error:
+            raise RunsError(
+                f"the Ray workers have not all loaded the model after {LOAD_SECONDS:g} s; the "
+                "cluster may have too few free CPUs or GPUs. Try again when it has, or use fewer "
+                "workers"
+            ) from error
         except self._ray.exceptions.RayError as error:
-            reason = str(error).strip().splitlines()[-1]  # the last line of its traceback
-            raise ModelError(f"a Ray worker cannot load the model: {reason}") from error
+            raise ModelError(f"a Ray worker cannot load the model: {_last_line(error)}") from error
         if any(card != cards[0] for card in cards):
             raise RunsError(
                 "the Ray workers have different devices or number formats. Set them with "
@@ -146,15 +141,15 @@ def _batches(items: Sequence[Item], workers: int) -> list[Sequence[Item]]:
     return [*([item] for item in items[:workers]), *batches]
 
 
+def _last_line(error: Exception) -> str:
+    """The reason at the end of an error's traceback."""
+    return str(error).strip().splitlines()[-1]
+
+
 def _share_of(resources: dict[str, float], workers: int) -> dict[str, float]:
     shares = {name: resources.get(name, 0.0) / workers for name in ("CPU", "GPU")}
     whole = {name: float(int(part)) if part > 1 else part for name, part in shares.items()}
     return {"num_cpus": whole["CPU"], "num_gpus": whole["GPU"]}
-
-
-def _words(item: Item, error: Exception) -> str:
-    reason = str(error).strip().splitlines()[-1]
-    return f"{item.prompt.id}, seed {item.configs[0].seed}: its Ray worker failed: {reason}"
 
 
 def _import_ray() -> ModuleType:

@@ -15,9 +15,8 @@ from typing import Final, Literal
 from eab.config import MAX_PATHS, BranchingConfig
 from eab.errors import ConfigError
 from eab.formatting import counted
-from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.cell import COSTS, PATHS, Cell
 from eab.labs.tuning.frontier import Mean, SettingPoint, setting_points
-from eab.labs.tuning.quantities import COSTS, PATHS
 
 CHECK_HEADINGS: Final = ("", "Predicted", "Measured with other seeds", "Inside the interval")
 Wanted = Literal["paths", "tokens"]
@@ -32,28 +31,12 @@ _NEAR: Final = 0.03  # a share of the target
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
-    """The predicted mean of a setting over the prompts and some seeds."""
-
-    value: float
-    low: float | None  # lower end of the 95% interval for the mean over other seeds
-    high: float | None  # upper end; both are None for a single seed
-
-    def contains(self, measured: float) -> bool | None:
-        """Whether a measured mean is in the interval; None if there is no interval."""
-        if self.low is None or self.high is None:
-            return None
-        return self.low <= measured <= self.high
-
-
-@dataclass(frozen=True, slots=True)
 class Recommendation:
     """A threshold, and the paths and tokens predicted for it."""
 
     config: BranchingConfig  # the settings with the threshold; their seed is 0
     wanted: tuple[Wanted, float]  # the kind of target, and the target number
-    predicted: Mapping[Wanted, Prediction]  # paths, and tokens through the model, of a run
-    seeds: int
+    predicted: Mapping[Wanted, Mean]  # paths, and tokens through the model, of a run
     # The nearest threshold on the other side of the target, and its mean; None if there is none.
     # Both means are far off if a small change of the threshold has a large effect.
     beyond: tuple[float, float] | None
@@ -102,13 +85,10 @@ def pilot_config(config: BranchingConfig, wanted: Wanted, number: float) -> Bran
     )
 
 
-def recommend(
-    pilot: Sequence[Cell], wanted: Wanted, number: float, check_seeds: int = CHECK_SEEDS
-) -> Recommendation:
+def recommend(pilot: Sequence[Cell], wanted: Wanted, number: float) -> Recommendation:
     """The pilot's threshold with the nearest mean; ConfigError if none ran every prompt.
 
-    Ties go to the highest threshold. The interval is for the mean over `check_seeds` other seeds
-    and the same prompts, if values are about normally distributed over seeds.
+    Ties go to the highest threshold.
     """
     by_threshold = {point.config.entropy_threshold: point for point in _points(pilot)}
     if not by_threshold:
@@ -127,8 +107,7 @@ def recommend(
     return Recommendation(
         point.config,
         (wanted, number),
-        {name: _prediction(of, check_seeds) for name, of in _means(point).items()},
-        means[best].seeds,
+        _means(point),
         None if across is None else (across, means[across].value),
         near,
         (min(seen), max(seen)),
@@ -176,11 +155,12 @@ def _bracket(means: Mapping[float, Mean], number: float) -> tuple[float, float] 
     return None
 
 
-def _prediction(of: Mean, seeds: int) -> Prediction:
-    margin = of.fresh(seeds)
-    if margin is None:
-        return Prediction(of.value, None, None)
-    return Prediction(of.value, max(1.0, of.value - margin), of.value + margin)
+def interval(of: Mean) -> tuple[float, float] | None:
+    """The 95% interval for the mean of CHECK_SEEDS other seeds and the same prompts, if values are
+    about normally distributed over seeds; None for a single seed.
+    """
+    margin = of.fresh(CHECK_SEEDS)
+    return None if margin is None else (max(1.0, of.value - margin), of.value + margin)
 
 
 def measured_means(cells: Iterable[Cell]) -> Mapping[Wanted, Mean]:
@@ -216,7 +196,8 @@ def recommendation_sentence(advice: Recommendation) -> str:
 
 def _over_seeds(advice: Recommendation) -> str:
     low, high = (_brief(end) for end in advice.over_seeds)
-    return f"{low if low == high else f'{low} to {high}'} over {counted(advice.seeds, 'seed')}"
+    seeds = counted(advice.predicted["paths"].seeds, "seed")
+    return f"{low if low == high else f'{low} to {high}'} over {seeds}"
 
 
 def _brief(number: float) -> str:
@@ -231,25 +212,18 @@ def _noun(number: float, wanted: str) -> str:
     return wanted.removesuffix("s") if _brief(number) == "1" else wanted
 
 
-def _predicted(of: Prediction, noun: str) -> str:
-    interval = "" if of.low is None else f" ({_brief(of.low)} to {_brief(of.high or of.low)})"
-    return f"{_brief(of.value)} {_noun(of.value, noun)}{interval}"
-
-
 def check_rows(
     advice: Recommendation, measured: Mapping[Wanted, Mean]
 ) -> list[tuple[str, str, str, str]]:
     """Predictions and measurements: name, predicted, measured, whether inside the interval."""
     rows = []
     for name, predicted in advice.predicted.items():
-        seen = measured.get(name)
-        inside = None if seen is None else predicted.contains(seen.value)
-        rows.append(
-            (
-                f"{name.capitalize()} per run",
-                _predicted(predicted, name),
-                "not measured yet" if seen is None else f"{seen.value:,.1f}",
-                "–" if inside is None else ("yes" if inside else "no"),
-            )
-        )
+        ends, seen = interval(predicted), measured.get(name)
+        between = "" if ends is None else f" ({_brief(ends[0])} to {_brief(ends[1])})"
+        inside = "–"
+        if ends is not None and seen is not None:
+            inside = "yes" if ends[0] <= seen.value <= ends[1] else "no"
+        words = f"{_brief(predicted.value)} {_noun(predicted.value, name)}{between}"
+        shown = "not measured yet" if seen is None else f"{seen.value:,.1f}"
+        rows.append((f"{name.capitalize()} per run", words, shown, inside))
     return rows

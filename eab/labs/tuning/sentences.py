@@ -8,7 +8,7 @@ import pandas as pd
 
 from eab.config import SETTINGS, BranchingConfig
 from eab.formatting import counted, human_bytes
-from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.cell import Cell, Quantity
 from eab.labs.tuning.frontier import (
     Mean,
     SettingPoint,
@@ -20,7 +20,6 @@ from eab.labs.tuning.frontier import (
     pareto_front,
     varying,
 )
-from eab.labs.tuning.quantities import Quantity
 from eab.settings import Steps
 from eab.timing import NO_DIFFERENCE, NOTHING_YET
 

@@ -4,25 +4,114 @@
         print(step.done, step.total, step.seconds_left, step.cells)
 
 To stop, stop iterating. With a folder, finished cells are kept and the same sweep can be resumed.
+Cells that one run of the model may answer are an item.
 """
 
+import hashlib
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import msgspec
+
+from eab.branching.own import GivenPolicy
+from eab.config import SETTINGS, BranchingConfig
 from eab.errors import ConfigError
+from eab.events import ModelCard
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.journal import Journal
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.work_items import Executor, Item, cell_key, items_of
+from eab.settings import Real
 
 if TYPE_CHECKING:
     from eab.models.base import LanguageModel
+
+# Without the model, a finished run can be recomputed for other values of these (eab.what_if).
+RESIMULATED: Final = ("entropy_threshold", "r")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Cells with the same prompt, seed and settings, except for the threshold and r."""
+
+    prompt: TuningPrompt
+    configs: tuple[BranchingConfig, ...]  # lowest threshold first
+    policy: GivenPolicy | None = None  # the caller's own, which `configs` only name
+
+    @property
+    def most_tokens(self) -> int:
+        """The most tokens that the cells of the item can generate."""
+        return sum(config.max_paths * config.max_new_tokens for config in self.configs)
+
+    @property
+    def shared(self) -> tuple[Any, ...]:
+        """What its cells have in common."""
+        return self.prompt.id, *_shared(self.configs[0])
+
+
+def _shared(config: BranchingConfig) -> tuple[Any, ...]:
+    return tuple(getattr(config, name) for name in SETTINGS if name not in RESIMULATED)
+
+
+def items_of(prompts: Sequence[TuningPrompt], grid: Grid) -> list[Item]:
+    """All cells of a sweep, first seed first; ConfigError if values contradict each other."""
+    groups: dict[Any, list[BranchingConfig]] = {}
+    for config in grid.configs():
+        groups.setdefault(_shared(config), []).append(config)
+    for group in groups.values():
+        group.sort(key=lambda config: config.entropy_threshold)
+    return [
+        Item(
+            prompt,
+            tuple(replace(config, seed=seed) for config in group),
+            grid.policies.get(group[0].policy),
+        )
+        for seed in grid.seeds
+        for prompt in prompts
+        for group in groups.values()
+    ]
+
+
+def cell_key(card: ModelCard, prompt: TuningPrompt, config: BranchingConfig) -> str:
+    """A hash of everything that determines a cell."""
+    settings = {
+        name: float(value) if isinstance(SETTINGS[name].values, Real) else value
+        for name, value in asdict(config).items()
+    }
+    # Probabilities may be numbers of numpy.
+    text = msgspec.json.encode([card, prompt, settings], order="sorted", enc_hook=float)
+    return hashlib.sha256(text).hexdigest()[:24]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of an item, or of a part of it: of some of its settings."""
+
+    item: Item
+    cells: tuple[Cell, ...]
+    failures: tuple[str, ...] = ()  # why other cells are missing, and which runs could not be kept
+    # the contents of the cells' run files by name, if they are kept
+    runs: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class Executor(Protocol):
+    """Where items run: in this process (`InProcess`), or on a Ray cluster (`RayActors`)."""
+
+    @property
+    def card(self) -> ModelCard:
+        """The card of the model that runs the items."""
+        ...
+
+    def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | None]:
+        """Run the items, yielding their outcomes in any order, and often None in between, so that
+        the caller can stop.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,33 +185,26 @@ def _steps(
         before += [known[key] for key in keys.values() if key in known]
         if missing := tuple(config for config, key in keys.items() if key not in known):
             left.append(replace(item, configs=missing))
-    progress = _Progress(items, left)
-    yield progress.step(tuple(before))
+    start, total = time.monotonic(), sum(len(item.configs) for item in items)
+    to_do = sum(item.most_tokens for item in left)
+    done = resimulated = failed = tokens = 0
+
+    def step(cells: Sequence[Cell], failures: tuple[str, ...] = ()) -> SweepStep:
+        nonlocal done, resimulated
+        done += len(cells)
+        resimulated += sum(cell.made == "resimulated" for cell in cells)
+        spent = time.monotonic() - start
+        seconds = spent * (to_do - tokens) / tokens if tokens else None
+        return SweepStep(tuple(cells), failures, done, failed, total, resimulated, seconds)
+
+    yield step(before)
     with closing(executor.outcomes(left)) as outcomes:
         for outcome in outcomes:
             if outcome is None:
-                yield progress.step()
+                yield step(())
                 continue
             if journal is not None:
-                journal.add(outcome)
-            progress.tokens_done += outcome.item.most_tokens
-            progress.failed += len(outcome.item.configs) - len(outcome.cells)
-            yield progress.step(outcome.cells, outcome.failures)
-
-
-class _Progress:
-    def __init__(self, items: Sequence[Item], left: Sequence[Item]) -> None:
-        self._start = time.monotonic()
-        self._total = sum(len(item.configs) for item in items)
-        self._tokens = sum(item.most_tokens for item in left)
-        self._done = self._resimulated = self.tokens_done = self.failed = 0
-
-    def step(self, cells: tuple[Cell, ...] = (), failures: tuple[str, ...] = ()) -> SweepStep:
-        """The step that reports these new cells and failures."""
-        self._done += len(cells)
-        self._resimulated += sum(cell.made == "resimulated" for cell in cells)
-        spent, done = time.monotonic() - self._start, self.tokens_done
-        left = spent * (self._tokens - done) / done if done else None
-        return SweepStep(
-            cells, failures, self._done, self.failed, self._total, self._resimulated, left
-        )
+                journal.add(outcome.cells, outcome.runs)
+            tokens += outcome.item.most_tokens
+            failed += len(outcome.item.configs) - len(outcome.cells)
+            yield step(outcome.cells, outcome.failures)

@@ -9,18 +9,15 @@ import pytest
 from made_runs import bundled_run
 from page_walk import Tab, opened
 
-from app.state import weight_matrix
 from app.state.process import worker
 from eab.analysis.kv_allocation import demand_of, kv_allocation
 from eab.figures.kv_allocation import allocation_sentence
 from eab.labs.batching.results import BATCHING, shown
 from eab.labs.batching.workloads import PRESETS, WAYS
 from eab.labs.bmc.results import EXPERIMENTS, LABS, Experiment
-from eab.labs.bmc.run_pictures import strip_sentence
+from eab.labs.bmc.run_pictures import steps_sentence
 from eab.labs.quantization import held_out, measure
-from eab.labs.quantization import matrix_pictures as matrices
 from eab.labs.quantization.results import FORMATS
-from eab.labs.quantization.rounding import ROW, RoundingGrid
 from eab.labs.variants.caches import BYTES, CACHES_LAB
 from eab.labs.variants.drafts import ONE_PATH_ONLY, paying_sentence
 from eab.labs.variants.results import CACHES, PROMPT_REUSED, REPEATS
@@ -31,10 +28,8 @@ from eab.weight_formats import AS_LOADED
 MEASURED = "Measured here: embedded"
 BMC_TABS: dict[Experiment, str] = {
     "growth": "Sensitivity to r",
-    "lengths": "Copy or compute",
+    "sizes": "Time and memory by model size",
     "rejection": "Rejected drafts",
-    "sizes": "Other model sizes",
-    "memory": "Memory",
 }
 CAT = "The cat sat on the"
 
@@ -42,11 +37,11 @@ CAT = "The cat sat on the"
 # What a first visit shows: one sentence, the numbers of sentences and charts, the table's columns.
 FIRST = {
     "batching": (BATCHING.answer(bundled_runs.batching()), 3, 2, [*WAYS]),
-    "bmc": (LABS["growth"].answer(bundled_runs.bmc("growth")), 4, 3, ["measured"]),
+    "bmc": (LABS["growth"].answer(bundled_runs.bmc("growth")), 4, 2, ["measured"]),
     "memory": (BYTES.answer(bundled_runs.caches()), 6, 3, [*CACHES, PROMPT_REUSED]),
     "quantization": (
         FORMATS.answer(bundled_runs.formats()),
-        *(6, 4),
+        *(3, 2),
         [*FORMATS.table(bundled_runs.formats())[0][1:]],
     ),
     "speculative": (
@@ -156,22 +151,23 @@ def test_each_tab_shows_its_recorded_measurement_and_its_button() -> None:
 def test_changing_r_recomputes_the_run_without_the_model() -> None:
     page, demand = opened("bmc"), demand_of(bundled_run("bridge"))
     for r in (1, 64):
-        assert strip_sentence(demand.at(r), r) in page.put(bmc_r=r).words
+        assert steps_sentence(demand.at(r), r) in page.put(bmc_r=r).words
     assert "At r = auto" in page.put(bmc_r="auto").said
 
 
 @pytest.mark.slow
 def test_an_experiment_ignores_the_settings_of_runs_and_a_reload_restores_it() -> None:
     page = opened().put(set_chat=True, set_max_new_tokens=256)  # the model has no chat template
-    bmc_at("memory", page.go_to("bmc")).press("run_memory").run_to_its_end("bmc_stop")
+    bmc_at("growth", page.go_to("bmc")).put(bmc_rows=256)
+    page.press("run_growth").run_to_its_end("bmc_stop")
     assert not page.error
     bmc_at("sizes", page).press("run_sizes").press("bmc_stop").run_to_its_end("bmc_stop")
-    bmc_at("memory", page)
+    bmc_at("growth", page)
     assert page.captions.count(MEASURED) == 1
     reloaded = opened("bmc", **{name: page.query_params[name] for name in page.query_params})
     assert reloaded.words == page.words
     assert reloaded.captions.count(MEASURED) == 1
-    elsewhere = opened("bmc", bmc_growth=page.query_params["bmc_memory"])
+    elsewhere = opened("bmc", bmc_sizes=page.query_params["bmc_growth"])
     assert elsewhere.words == opened("bmc").words, "it is found in its own slot only"
 
 
@@ -182,7 +178,7 @@ def test_a_reload_finds_the_measurement_in_progress() -> None:
     reloaded.press("bmc_stop")
     for tab in (page, reloaded):
         tab.run_to_its_end("bmc_stop")
-        assert "Other model sizes: Stopped." in tab.captions
+        assert "Time and memory by model size: Stopped." in tab.captions
 
 
 # Memory
@@ -227,24 +223,6 @@ def test_the_runs_are_shown_before_their_repeats_and_stop_keeps_both(tab_of_memo
 @pytest.fixture
 def quantization() -> Tab:
     return opened("quantization")
-
-
-def test_a_real_matrix_of_the_embedded_model_is_rounded(quantization: Tab) -> None:
-    page, layer = quantization, "model.layers.0.mlp.down_proj"
-    page.put(matrix=layer, grid_method="absmax", grid_bits=3, grid_share=ROW)
-    rounding = weight_matrix.rounding("embedded", layer, RoundingGrid("absmax", 3, ROW))
-    assert rounding.weight.shape == (256, 688)
-    assert matrices.takeaway_sentence(rounding, (256, 688)) in page.words
-    assert matrices.grid_sentence(rounding) in page.words
-    page.put(grid_method="nf4")
-    assert page.select_slider(key="grid_bits").disabled, "it has four bits"
-    before = page.words
-    page.put(grid_double=True)
-    assert page.words != before
-    assert "Double quantization rounds" in page.said
-    page.put(set_model_kind="Other")
-    assert "folder" in page.info[0].value
-    assert page.put(set_model_other="/no/such/model").error
 
 
 @pytest.mark.slow

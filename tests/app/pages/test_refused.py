@@ -7,7 +7,7 @@ START_AND_STOP = {
     "explore": ("run_button", "stop_button"),
     "memory": ("run_button", "stop_button"),
     "speculative": ("run_button", "stop_button"),
-    "bmc": ("run_lengths", "bmc_stop"),
+    "bmc": ("run_sizes", "bmc_stop"),
     "batching": ("batching_start", "batching_stop"),
     "tune": ("tune_start", "tune_stop"),
     "quantization": ("formats_run", "formats_stop"),
@@ -30,7 +30,7 @@ def refused(page: Tab, name: str) -> str:
 
 @pytest.mark.parametrize("name", ["explore", "memory", "speculative", "bmc", "batching", "tune"])
 def test_a_model_that_cannot_be_loaded_is_explained(name: str) -> None:
-    page = opened(name, **{"experiment": "lengths"} if name == "bmc" else {})
+    page = opened(name, **{"experiment": "sizes"} if name == "bmc" else {})
     page.put(set_model_kind="Other").put(set_model_other="./no_such_folder")
     assert "there is no such folder" in refused(page, name)
 

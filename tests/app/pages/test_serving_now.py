@@ -10,7 +10,7 @@ def test_now_shows_a_run_in_progress_without_its_prompt_and_is_idle_otherwise() 
     page = opened("batching", view="now")
     assert NOTHING_SERVED in page.words
     assert [metric.value for metric in page.metric] == ["0", "0", "0", "0 B"]
-    assert page.charts == 1 + _filled_prefix_caches()
+    assert (page.charts, len(page.table)) == (1, _filled_prefix_caches())
     explore = opened().start("Once upon a time, there was a secret", 256)
     page.until(lambda: page.metric[0].value == "1")
     assert any(text.startswith("1 run is in the batch, 0 wait; ") for text in page.words)
@@ -36,9 +36,9 @@ def test_now_shows_one_prefix_cache_per_weight_format_of_a_model() -> None:
     page = opened("batching", view="now")
     page.until(lambda: "The prefix cache of embedded holds" in page.said)
     assert "The prefix cache of embedded@int8 holds" in page.said
-    assert page.charts == 1 + _filled_prefix_caches()
-    for chart in page.get("plotly_chart"):
-        assert prompt not in chart.proto.spec, "another tab's"
+    assert len(page.table) == _filled_prefix_caches()
+    for table in page.table:
+        assert prompt not in table.value.to_string(), "another tab's"
 
 
 def _filled_prefix_caches() -> int:

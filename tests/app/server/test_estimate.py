@@ -17,7 +17,7 @@ from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.report import SweepBegan, TuningReport
-from eab.labs.tuning.work_items import items_of
+from eab.labs.tuning.sweeping import items_of
 from eab.run import RunFold
 
 

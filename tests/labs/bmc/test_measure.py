@@ -8,7 +8,6 @@ from eab.caches.growth import CostModel
 from eab.caches.shape import KVShape
 from eab.events import Progressed
 from eab.labs.bmc.measure import (
-    copy_against_compute,
     other_sizes,
     r_grid,
     rejected_drafts,
@@ -41,14 +40,6 @@ def test_every_r_is_timed_once_per_repeat_and_the_warm_up_is_left_out():
         assert row["rest"] > 0
 
 
-def test_lengths_are_timed_in_turn_within_each_repeat(twins):
-    model = twins("llama").ours
-    lengths = (4, 16, 2 * model.context)
-    rows = collected(copy_against_compute(model, lengths, REPEATS)).rows("lengths")
-    assert of(rows, "rows") == [(length,) for length in lengths] * REPEATS
-    assert [row["step"] is None for row in rows] == [False, False, True] * REPEATS
-
-
 def test_the_same_drafts_are_rejected_in_every_repeat(twins):
     events = rejected_drafts(twins("llama").ours, ROWS, REPEATS, rejections=(0.0, 0.5))
     rows = collected(events).rows("rejection")
@@ -68,10 +59,12 @@ def test_other_shapes_have_a_row_per_repeat_and_r(monkeypatch):
 
     monkeypatch.setattr("eab.labs.bmc.measure.calibrate", no_calibration)
     monkeypatch.setattr("eab.labs.bmc.measure.SIZES", {"other": (1, 1, 8, 2)})
-    monkeypatch.setattr("eab.labs.bmc.measure.SIZE_ROWS", ROWS)
-    report = collected(other_sizes(SHAPE, "ours", REPEATS))
+    report = collected(other_sizes(SHAPE, "ours", ROWS, REPEATS))
     for model in ("ours", "other"):
         rows = report.rows("sizes", model=model)
         tried = {row["r"] for row in rows}
         assert {1, ROWS, rows[0]["predicted"]} <= tried
         assert of(rows, "r") == [(r,) for r in sorted(tried)] * REPEATS
+        assert all(row["bytes_used"] <= row["peak_bytes"] for row in rows)
+        copied, all_at_once = (row for row in rows[: len(tried)] if row["r"] in (1, ROWS))
+        assert copied["peak_bytes"] > all_at_once["peak_bytes"] == all_at_once["bytes_used"]

@@ -92,19 +92,6 @@ def test_the_line_over_r_has_error_bars():
     assert not once.data[-1].error_y.visible
 
 
-def test_the_times_per_length_are_medians():
-    report = Report()
-    for factor in AROUND:
-        for rows, growth, attention, step in ((64, 0.001, 0.002, 0.004), (128, 0.003, 0.004, None)):
-            row = {"rows": rows, "growth": growth * factor, "attention": attention * factor}
-            report.apply(Row("lengths", row | {"step": step and step * factor}))
-    words = results.lengths_answer(report)
-    assert "64 rows in use takes 1.00 ms (0.990–1.01) to allocate and copy" in words
-    assert "(medians of 7 repeats, measured)" in words
-    assert "only up to 64 rows" in words
-    assert [len(trace.x) for trace in chart_figure(results.lengths_chart(report)).data] == [2, 2, 1]
-
-
 def rejection_report(ours: float, theirs: float, offsets: Sequence[float]) -> Report:
     report = Report()
     for factor in offsets:
@@ -129,9 +116,14 @@ def test_other_shapes_are_compared_only_if_a_difference_was_measured():
         for name, best in {"a": 0.1, "b": 0.199, "c": 0.3}.items():
             pairs = ((1, 0.9 * factor), (4, best * factor), (8, 0.2 * factor))
             for r, overhead in pairs:
-                row = {"model": name, "predicted": 8, "r": r, "overhead": overhead}
-                report.apply(Row("sizes", row))
+                row = {"model": name, "rows": 16, "predicted": 8, "r": r, "overhead": overhead}
+                report.apply(Row("sizes", row | {"bytes_used": 1024, "peak_bytes": 2048 - 128 * r}))
     words = results.sizes_answer(report)
     assert f"a: 2×; b: {NO_DIFFERENCE}; c: r* is the best (medians of 7" in words
+    assert "multiple of the bytes in use: 1.88 at r = 1, 1.00 at r = 8." in words
+    assert LABS["sizes"].table(report)[2:4] == [
+        ("a, r = 4", "100 (99.0–101)", "2.00 times as fast", "1.5 KiB (1.50×)"),
+        ("a, r = 8", "200 (198–202)", "r*", "1.0 KiB (1.00×)"),
+    ]
     assert claims.objections(claims.of_sizes(report)) == []
     assert len(chart_figure(results.sizes_chart(report)).data) == 3

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Any
 
 import pytest
 from saying_model import exact_answers, saying_model
@@ -11,54 +11,48 @@ from eab.analysis.answers import entropy
 from eab.analysis.same_answer import RULES
 from eab.config import BranchingConfig
 from eab.errors import QuestionsError
-from eab.labs.tuning.evaluation import Answering, QuestionResult, SamplingResults, report
+from eab.labs.tuning.evaluation import answer_rows
 from eab.labs.tuning.evaluation_report import (
     GREEDY,
     INDEPENDENT,
+    SCORES,
     SEMANTIC,
     TREE,
     EvaluationReport,
     Interval,
     ScoreRow,
+    report,
     verdict,
 )
 from eab.labs.tuning.pictures import evaluation_figure
 from eab.labs.tuning.prompt_sets import Question
 from eab.models.loading import load_model
 
-SCORES = {
-    SEMANTIC: 0.0,
-    "predictive entropy": 0.0,
-    "length-normalised predictive entropy": 0.0,
-    "length of the answer": 4.0,
-}
 QUESTIONS = [Question(f"q{number}", ("right",), {}, "") for number in range(60)]
 
 
-def readings(entropies: Sequence[float | None], tokens: int) -> list[QuestionResult]:
+def rows_of(way: str, entropies: Sequence[float | None], tokens: int) -> list[dict[str, Any]]:
     """Results with these semantic entropies, of which every third is a wrong answer."""
+    scores = dict.fromkeys(SCORES, 0.0)
+    about = {"sampling": way, "true_entropy": None, "tokens": tokens, "texts": 2}
     return [
-        QuestionResult("x", number % 3 != 0, tokens, 1.5, SCORES | {SEMANTIC: value})
+        {**scores, **about, "right": number % 3 != 0, SEMANTIC: value}
         for number, value in enumerate(entropies)
     ]
 
 
-def ways(
-    tree: Sequence[float | None], independent: Sequence[float | None]
-) -> list[SamplingResults]:
-    config = BranchingConfig()
-    two_texts = replace(config, policy="independent", max_paths=2)
+def ways(tree: Sequence[float | None], independent: Sequence[float | None]) -> list[dict[str, Any]]:
     return [
-        SamplingResults(GREEDY, replace(config, policy="greedy"), readings([0.0] * 60, 2)),
-        SamplingResults(TREE, config, readings(tree, 3)),
-        SamplingResults(INDEPENDENT, two_texts, readings(independent, 4)),
+        *rows_of(GREEDY, [0.0] * 60, 2),
+        *rows_of(TREE, tree, 3),
+        *rows_of(INDEPENDENT, independent, 4),
     ]
 
 
 @pytest.mark.slow
 def test_a_score_that_identifies_wrong_answers_beats_a_constant_one() -> None:
     knows, constant = [float(number % 3 == 0) for number in range(60)], [0.5] * 60
-    found = report(QUESTIONS, ways(knows, constant))
+    found = report(ways(knows, constant))
     assert (found.facts, found.wrong, found.chances, found.texts) == (60, 20, 0, 2)
     assert found.tokens == {GREEDY: 120, TREE: 180, INDEPENDENT: 240}
     by_name = {(row.way, row.score): row for row in found.rows}
@@ -73,29 +67,18 @@ def test_a_score_that_identifies_wrong_answers_beats_a_constant_one() -> None:
 
 def test_questions_whose_entropy_was_not_measured_are_left_out_and_counted() -> None:
     knows = [float(number % 3 == 0) for number in range(60)]
-    found = report(QUESTIONS, ways([None] * 30 + knows[30:], [0.5] * 20 + [None] * 40))
+    found = report(ways([None] * 30 + knows[30:], [0.5] * 20 + [None] * 40))
     by_name = {row.way: row.auroc for row in found.rows if row.score == SEMANTIC}
     assert (by_name[TREE].value, by_name[TREE].questions) == (1.0, 30)
     assert by_name[INDEPENDENT].questions == 20
     assert SEMANTIC not in found.gains  # no question has both
-    assert [row.auroc.questions for row in found.rows if row.score != SEMANTIC] == [60] * 9
+    assert {row.auroc.questions for row in found.rows if row.score != SEMANTIC} == {60}
 
 
 def test_a_report_without_wrong_answers_is_refused_with_an_explanation() -> None:
-    right = [
-        replace(way, readings=[replace(one, right=True) for one in way.readings])
-        for way in ways([0.0] * 60, [0.0] * 60)
-    ]
+    right = [row | {"right": True} for row in ways([0.0] * 60, [0.0] * 60)]
     with pytest.raises(QuestionsError, match="60 of 60 questions correctly"):
-        report(QUESTIONS, right)
-
-
-def answered(answering: Answering, questions: list[Question]) -> list[SamplingResults]:
-    found: dict[str, SamplingResults] = {}
-    for way, count in answering.ways(questions):
-        found[way.name] = way
-        assert len(way.readings) == count
-    return list(found.values())
+        report(right)
 
 
 def test_a_fully_explored_tree_has_no_entropy_error() -> None:
@@ -103,7 +86,7 @@ def test_a_fully_explored_tree_has_no_entropy_error() -> None:
     truth = exact_answers(model, 2)
     config = BranchingConfig(entropy_threshold=0.0, branch_factor=8, max_paths=64, max_new_tokens=2)
     questions = [Question("0", (), truth, "")] * 6
-    found = report(questions, answered(Answering(model, config, "text", RULES["exact"]), questions))
+    found = report(answer_rows(model, config, questions, "text", RULES["exact"]))
     tree, independent = found.errors
     assert tree.absolute.value == pytest.approx(0.0, abs=1e-6)
     assert independent.absolute.value > 0.001
@@ -122,14 +105,14 @@ def test_the_embedded_model_answers_some_questions_and_not_others() -> None:
         Question("I tossed a coin and it landed on", (), {"heads.": 0.5, "tails.": 0.5}, ""),
     ]
     config = BranchingConfig(entropy_threshold=0.5, min_fork_weight=0.05, max_new_tokens=4)
-    found = answered(Answering(model, config, "sentence", RULES["content"]), questions)
-    greedy, tree, independent = found
-    assert [one.right for one in greedy.readings] == [True, False, None]
-    assert greedy.readings[0].answer == "Paris."
-    assert greedy.readings[0].scores[SEMANTIC] is None
-    assert tree.readings[2].scores[SEMANTIC] == pytest.approx(math.log(2), abs=0.05)
-    assert independent.tokens >= independent.config.max_paths
-    assert report(questions, found).wrong == 1
+    rows = [*answer_rows(model, config, questions, "sentence", RULES["content"])]
+    greedy, tree, independent = rows[:3], rows[3:6], rows[6:]
+    assert [one["right"] for one in greedy] == [True, False, None]
+    assert greedy[0]["answer"] == "Paris."
+    assert greedy[0][SEMANTIC] is None
+    assert tree[2][SEMANTIC] == pytest.approx(math.log(2), abs=0.05)
+    assert sum(one["tokens"] for one in independent) >= independent[0]["texts"]
+    assert report(rows).wrong == 1
 
 
 def recorded(gain: Interval, best: float) -> EvaluationReport:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eab.config import BranchingConfig
+from eab.labs.tuning.cell import COSTS, GAINS
 from eab.labs.tuning.frontier import (
     SettingPoint,
     baseline,
@@ -15,7 +16,6 @@ from eab.labs.tuning.frontier import (
     setting_points,
     varying,
 )
-from eab.labs.tuning.quantities import COSTS, GAINS
 
 TOKENS, ANSWERS, ERROR = COSTS["tokens"], GAINS["distinct_answers"], GAINS["distribution_error"]
 

@@ -217,10 +217,3 @@ def test_a_folder_never_returns_the_cells_of_another_given_model(tmp_path, chang
 def test_the_same_given_model_goes_on_in_its_folder(tmp_path: Path, kind: str) -> None:
     made = sweep_of(tiny(kind), tmp_path)
     assert sweep_of(tiny(kind), tmp_path) == made
-
-
-def test_a_folder_goes_on_where_nothing_can_be_compiled(tmp_path: Path, monkeypatch) -> None:
-    made = sweep_of(tiny("LlamaConfig", hidden_size=64, intermediate_size=64), tmp_path)
-    monkeypatch.setattr("eab.models.weights.compiled.can_compile", lambda: False)
-    again = sweep_of(tiny("LlamaConfig", hidden_size=64, intermediate_size=64), tmp_path)
-    assert again == made

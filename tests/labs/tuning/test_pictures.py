@@ -6,9 +6,8 @@ from cells import cell
 from eab.config import BranchingConfig
 from eab.labs.tuning import pictures as tuning
 from eab.labs.tuning import sentences as tuning_words
-from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.cell import COSTS, GAINS, Cell
 from eab.labs.tuning.frontier import SettingPoint, setting_points
-from eab.labs.tuning.quantities import COSTS, GAINS
 from eab.timing import NOTHING_YET
 
 TOKENS, ANSWERS, ERROR = COSTS["tokens"], GAINS["distinct_answers"], GAINS["distribution_error"]

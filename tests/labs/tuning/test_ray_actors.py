@@ -84,7 +84,7 @@ class TestOnACluster:
     ) -> None:
         with RayActors(partial(saying_model, 3), HOW, workers=1):
             monkeypatch.setattr(ray_actors, "LOAD_SECONDS", 0.5)
-            with pytest.raises(RunsError, match="1 of 1 Ray workers have not loaded the model"):
+            with pytest.raises(RunsError, match="the Ray workers have not all loaded the model"):
                 RayActors(partial(saying_model, 3), HOW, workers=1)
 
 

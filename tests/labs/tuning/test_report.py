@@ -15,11 +15,10 @@ from eab.errors import RecordError
 from eab.events import RunEnded
 from eab.labs.tuning import pictures as figures
 from eab.labs.tuning import sentences as tuning_words
-from eab.labs.tuning.cell import COLUMNS, cells_table
+from eab.labs.tuning.cell import COLUMNS, COSTS, GAINS, Quantity, cells_table
 from eab.labs.tuning.frontier import setting_points
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
-from eab.labs.tuning.quantities import COSTS, GAINS, Quantity
 from eab.labs.tuning.report import SweepBegan, TuningReport, dumps, loads, plan_of
 from eab.record.report import MAX_BYTES
 

@@ -21,8 +21,7 @@ from eab.labs.tuning.job import report_sweep
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.report import TuningReport
-from eab.labs.tuning.sweeping import sweep
-from eab.labs.tuning.work_items import cell_key
+from eab.labs.tuning.sweeping import cell_key, sweep
 from eab.models.base import LanguageModel
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import fold
