@@ -97,7 +97,7 @@ class LiveTask(Generic[State]):
     def tokens(self) -> int:
         """How many tokens a run has; 0 for other tasks."""
         run = self._run
-        return 0 if run is None else sum(len(path.tokens) for path in run.paths)
+        return 0 if run is None else sum(len(part.tokens) for part in (*run.paths, *run.explored))
 
     @property
     def kv_bytes(self) -> int:
@@ -143,8 +143,8 @@ class LiveTask(Generic[State]):
             self._stop.set()
         if isinstance(event, RunEnded) and event.reason == "stopped" and not self._stop.is_set():
             event = structs.replace(event, reason="unwatched")
-        if isinstance(event, RunEnded) and event.stopped and self.job.begun:
-            event = structs.replace(event, reason="finished")  # the run was, and stays so
+        if isinstance(event, RunEnded) and self.job.begun and self._run is not None:
+            event = RunEnded(len(self._run.steps), "finished")  # the run was, and stays so
         self.events.append(event)
         self.state.apply(event)
         if self.state.ended is not None and self.active:
@@ -153,8 +153,13 @@ class LiveTask(Generic[State]):
     def fail(self, message: str) -> None:
         """Fail with this explanation; the events stay."""
         with self.lock:
-            if self.active:
-                self.message, self.status = message, "failed"
+            if not self.active:
+                return
+            self.message = message
+            if self.job.begun:
+                self._apply(RunEnded(0, "stopped"))
+            else:
+                self.status = "failed"
 
 
 def explain(error: BaseException) -> str:

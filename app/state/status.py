@@ -88,7 +88,9 @@ def message() -> str:
 def problems(*shown: "Entry[Any]") -> list[str]:
     """The problems of the last action and of the page, with control characters made visible."""
     ends = (entry.state.ended for entry in shown)
-    failures = [entry.live.message for entry in shown if entry.live is not None]
+    tasks = [entry.live for entry in shown if entry.live is not None]
+    failures = [task.message for task in tasks if task.status == "failed"]
     failures += [ended.message for ended in ends if ended is not None]
-    sentences = (message(), *(f"Run failed: {why}" for why in failures if why))
+    others = [task.message for task in tasks if task.status != "failed"]  # the run is complete
+    sentences = (message(), *(f"Run failed: {why}" for why in failures if why), *others)
     return [as_sentence(token_text.visible(problem)) for problem in sentences if problem]

@@ -11,7 +11,7 @@ from app.server.model_cache import ModelCache
 from app.server.rules import Rules
 from app.server.worker import Worker
 from eab.config import BranchingConfig
-from eab.engine.job import Job, run_job
+from eab.engine.job import Job, extended_run_job, run_job
 from eab.errors import LimitError
 from eab.labs.batching.workloads import ServingRequest, Workload
 from eab.labs.jobs import comparison_job, formats_job, serving_job
@@ -19,6 +19,7 @@ from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.job import sweep_job
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.variants.results import cache_variants
+from eab.record import dumps, loads
 
 RULES = Rules(max_prompt_tokens=5, max_paths=8, kv_limit_mib=3)
 SHORT, LONG = "0 1", "0 1 0 1 0 1"
@@ -66,3 +67,30 @@ def test_no_job_has_more_kv_memory_than_the_rules_allow(worker: Worker) -> None:
     live = worker.start(run_job(SHORT, SMALL, "any"))
     assert live.request.config.kv_limit_mib == 3
     assert ended(live).state.run.started.config.kv_limit_mib == 3
+
+
+def test_a_complete_run_is_explored_and_stays_complete_if_that_stops_or_fails() -> None:
+    model = TableModel(random_table(3, 5), stop_ids=[4])
+    worker = Worker(ModelCache(lambda _: model))  # type: ignore[arg-type, return-value]
+    config = BranchingConfig(max_paths=3, max_new_tokens=6, entropy_threshold=0.8)
+    try:
+        first = ended(worker.start(run_job(SHORT, config, "any")))
+        explored = ended(worker.start(extended_run_job(first.events, "any", until=0.2)))
+        run = explored.state.started_run()
+        assert len(run.explored) > 0
+        assert run.samples == first.state.started_run().samples
+        assert loads(dumps(explored.events)) == explored.events
+
+        stopped = worker.start(extended_run_job(explored.events, "any"))
+        wait_until(lambda: len(stopped.events) > len(explored.events))
+        stopped.stop()
+        given = ended(worker.start(extended_run_job(explored.events, "any", text=" 3 3")))
+        refused = ended(worker.start(extended_run_job(explored.events, "any", text=" 1" * 9)))
+        for live in (ended(stopped), given, refused):
+            assert live.ending == ("finished", "")
+            samples = live.state.started_run().samples
+            assert [each.weight for each in samples] == [each.weight for each in run.samples]
+        assert "at most 6" in refused.message
+        assert not given.message
+    finally:
+        worker.close()
