@@ -97,7 +97,10 @@ class LiveTask(Generic[State]):
     def tokens(self) -> int:
         """How many tokens a run has; 0 for other tasks."""
         run = self._run
-        return 0 if run is None else sum(len(part.tokens) for part in (*run.paths, *run.explored))
+        if run is None:
+            return 0
+        explored = sum(len(sample.tokens) for sample in run.explored)
+        return explored + sum(len(path.tokens) for path in run.paths)
 
     @property
     def kv_bytes(self) -> int:

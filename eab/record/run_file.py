@@ -383,7 +383,7 @@ def _check_run(run: RunState | None, amounts: Amounts) -> None:
     whole = {-1: 0}  # from the root to the end of each path
     for path in run.in_tree_order():
         whole[path.id] = own[path.id] + whole[path.parent]
-    total = sum(own) + sum(whole[path.id] for path in run.paths if not path.children)
+    total = sum(own) + sum(whole[leaf.id] for leaf in run.leaves())
     amounts.check_tree(total, sum(len(path.tokens) for path in run.paths))
 
 
