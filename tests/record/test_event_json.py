@@ -23,6 +23,7 @@ from eab.events import (
     RunStarted,
     Speculated,
     StepTimed,
+    TextScored,
 )
 from eab.events.fields import MAX_TOKEN_CHARACTERS
 from eab.record.run_file import decode, encode
@@ -55,7 +56,8 @@ def declared(kind: Any, limit: Meta) -> st.SearchStrategy[Any]:
         if limit.max_length == MAX_TOKEN_CHARACTERS:  # may have lone surrogates for bytes
             characters |= st.integers(0xDC80, 0xDCFF).map(chr)
         return st.text(characters, min_size=limit.min_length or 0, max_size=limit.max_length)
-    return st.lists(in_range(get_args(kind)[0]), max_size=min(5, limit.max_length)).map(tuple)
+    sizes = {"min_size": limit.min_length or 0, "max_size": min(5, limit.max_length)}
+    return st.lists(in_range(get_args(kind)[0]), **sizes).map(tuple)
 
 
 def in_order(seen: PathPrediction) -> PathPrediction:
@@ -73,7 +75,7 @@ def consistent(event: Event) -> Event:
                 messages = tuple(Message("user", f"x{one.content}") for one in event.messages)
                 fitting |= {"messages": messages, "prompt": messages[-1].content}
             return structs.replace(event, **fitting)
-        case Predicted():
+        case Predicted() | TextScored():
             return structs.replace(event, predictions=tuple(map(in_order, event.predictions)))
         case Speculated():
             drafted = len(event.draft_tokens)
@@ -133,7 +135,7 @@ def from_json(value: Any) -> Event:
 
 
 def test_every_text_and_every_list_declares_its_maximum_length():
-    assert len(PLACES) == 42
+    assert len(PLACES) == 45
     for event, path, kind in PLACES:
         assert get_origin(kind) is Annotated, (event, path)
         assert kind.__metadata__[0].max_length is not None, (event, path)
