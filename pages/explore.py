@@ -101,10 +101,10 @@ def label(key: str, rules: list[dict[str, Any]]) -> None:
     st.session_state[NOTIFIED] = True  # draw the whole page, which shows a class the labels
 
 
-def extend(key: str, until: float, text: str) -> None:
-    """Explore the displayed run, or ask about a text."""
+def extend(key: str, until: float, text: str, repeat: bool) -> None:
+    """Explore the displayed run, ask about a text, or make it with more seeds."""
     with status.errors_as_message():
-        tab.extend(key, until, text)
+        tab.extend(key, until, text, repeat)
     st.session_state[NOTIFIED] = bool(status.message())
 
 
@@ -187,6 +187,7 @@ def mount_board(displayed: OpenRun, active: bool) -> OpenRun:
             growth_steps=what_if.growth_steps(displayed) if asks else (),
             label=label if not grafted and drawn is displayed and tab.can_label() else None,
             extend=extend if not grafted and drawn is displayed and tab.can_extend() else None,
+            repeat=tab.can_repeat(),
             link=tab.link_to(displayed),
             graft=turn_graft if source is not None else None,
             grafted=grafted,

@@ -7,18 +7,27 @@ scripts/record_measurements.py.
 """
 
 from pathlib import Path
+from typing import Final
 
 from eab import record
 from eab.analysis.equal_budget import independent_config
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
-from eab.events import RunStarted
+from eab.events import Labelled, LabelRule, RunStarted
 from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
 from eab.models.packaged import SMOLLM2
 from eab.models.sources import EMBEDDED
 from eab.run import fold
+
+# What a run is labelled with, so that its page says how likely something is
+LABELS: Final = {
+    "cake.eab": (
+        LabelRule("the dog", "contains", "the dog"),
+        LabelRule("Anna", "contains", "Anna"),
+    )
+}
 
 
 def main() -> None:
@@ -28,6 +37,8 @@ def main() -> None:
         file = bundled_runs.FOLDER / recording.file
         if maker := chat if recording.model else model:
             make_again(maker, file, file)
+    for name in LABELS:
+        label(bundled_runs.FOLDER / name)
     compared = fold(record.load(bundled_runs.FOLDER / bundled_runs.COMPARED))
     samples = Request(compared.started.prompt, independent_config(compared, "tokens"))
     record.save(event_stream(model, samples), bundled_runs.SAMPLES)
@@ -41,6 +52,12 @@ def make_again(model: HuggingFaceModel, source: Path, target: Path) -> None:
     events = list(event_stream(model, request_of(started)))
     record.save(events, target)
     print(f"{target.name}: {len(events)} events, {len(fold(events).leaves())} leaves")
+
+
+def label(file: Path) -> None:
+    """Label the run of a file, instead of any earlier labels."""
+    events = [event for event in record.load(file) if not isinstance(event, Labelled)]
+    record.save([*events, Labelled(len(fold(events).steps), LABELS[file.name])], file)
 
 
 def request_of(started: RunStarted) -> Request:

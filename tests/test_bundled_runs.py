@@ -11,6 +11,7 @@ import pytest
 from made_runs import leaves_at
 
 from eab.analysis.kv_allocation import separate_bytes
+from eab.analysis.labels import labelled
 from eab.config import SETTINGS
 from eab.lessons import bundled_runs
 from eab.run import Path, RunState, Sample, Token, fold
@@ -395,3 +396,11 @@ def test_the_entropies_of_a_run_have_each_fork_once(run: RunState) -> None:
     )
     above = sum(entropy >= run.started.threshold_nats for entropy in run.entropies())
     assert above == len(forks(run)) + len(unforked(run))
+
+
+def test_the_first_run_says_how_likely_its_answers_are() -> None:
+    """scripts/record_runs.py labels it."""
+    run = fold(bundled_runs.events_of(bundled_runs.recordings()[0]))
+    found = labelled(run, run.labels)
+    assert str(found["the dog"]) == "15.3%, certainly between 3.8% and 42.4%"
+    assert str(found["Anna"]) == "65.8%, certainly between 57.5% and 96.1%"

@@ -13,7 +13,7 @@ from msgspec import structs
 from eab.engine.job import Job, State
 from eab.engine.request import Request
 from eab.errors import EabError
-from eab.events import EndReason, Pause, RunEnded
+from eab.events import EndReason, Pause, Progressed, RunEnded
 from eab.run import RunFold, RunState
 
 _LOG: Final = logging.getLogger(__name__)
@@ -99,8 +99,10 @@ class LiveTask(Generic[State]):
         run = self._run
         if run is None:
             return 0
-        explored = sum(len(sample.tokens) for sample in run.explored)
-        return explored + sum(len(path.tokens) for path in run.paths)
+        others = (sample for each in (run.explored, *run.repeats.values()) for sample in each)
+        return sum(len(sample.tokens) for sample in others) + sum(
+            len(path.tokens) for path in run.paths
+        )
 
     @property
     def kv_bytes(self) -> int:
@@ -148,7 +150,8 @@ class LiveTask(Generic[State]):
             event = structs.replace(event, reason="unwatched")
         if isinstance(event, RunEnded) and self.job.begun and self._run is not None:
             event = RunEnded(len(self._run.steps), "finished")  # the run was, and stays so
-        self.events.append(event)
+        if not isinstance(event, Progressed):
+            self.events.append(event)
         self.state.apply(event)
         if self.state.ended is not None and self.active:
             self.status = "ended"

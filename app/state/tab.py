@@ -18,7 +18,7 @@ from eab import record
 from eab.analysis.labels import labelled
 from eab.analysis.merged_runs import is_new
 from eab.config import BranchingConfig
-from eab.engine.job import Job, continued_run_job, extended_run_job, run_job
+from eab.engine.job import Job, continued_run_job, extended_run_job, more_seeds, run_job
 from eab.engine.request import Request
 from eab.errors import ConfigError, EabError, LinkError, PromptError, StoreError
 from eab.events import Event, Labelled, LabelRule, Message, RunEnded, RunStarted
@@ -223,8 +223,15 @@ def can_extend() -> bool:
     )
 
 
-def extend(key: str, until: float, text: str) -> None:
-    """Explore the displayed run until this probability is left, or let the model read a text.
+def can_repeat() -> bool:
+    """Whether the displayed run can be made with more seeds."""
+    shown = displayed()
+    return can_extend() and shown.run is not None and bool(more_seeds(shown.run))
+
+
+def extend(key: str, until: float, text: str, repeat: bool = False) -> None:
+    """Explore the displayed run until this probability is left, let the model read a text, or make
+    the run with more seeds.
 
     Raises PromptError if another run is displayed.
     """
@@ -234,7 +241,8 @@ def extend(key: str, until: float, text: str) -> None:
     started, details = shown.run.started, shown.details
     if text and not started.is_chat and text[0].isalnum():
         text = f" {text}"  # it follows the prompt
-    job = extended_run_job(details.events, shown.model, until, text)
+    seeds = more_seeds(shown.run) if repeat else ()
+    job = extended_run_job(details.events, shown.model, until, text, seeds)
     _start(job, details.source, details.grown_from)
 
 

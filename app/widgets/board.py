@@ -44,8 +44,10 @@ class Offers:
     growth_steps: Sequence[AllocationStep] = ()
     # called with the run's key and the rules that label its texts from now on
     label: Callable[[str, list[dict[str, Any]]], None] | None = None
-    # called with the run's key, and a text to read or the share to which it is explored
-    extend: Callable[[str, float, str], None] | None = None
+    # called with the run's key, and the share to which it is explored, a text to read, or whether
+    # to make it with more seeds
+    extend: Callable[[str, float, str, bool], None] | None = None
+    repeat: bool = False  # whether it can be made with more seeds
     link: Link | None = None  # a link to the run, without the cursor
     # switches between a grown run in the tree of its source and the grown run alone
     graft: Callable[[], None] | None = None
@@ -64,6 +66,7 @@ class Offers:
             "tour": self.tour,
             "label": self.label is not None,
             "extend": self.extend is not None,
+            "repeat": self.repeat,
             "graft": self.grafted if self.graft is not None else None,
             "growth_steps": list(self.growth_steps),
             "link": None
@@ -118,7 +121,7 @@ def mount(message: dict[str, Any], offers: Offers = NOTHING, key: str = _KEY) ->
     def extend() -> None:
         if offers.extend is not None:
             asked = st.session_state[key]["extend"]
-            offers.extend(asked["run"], asked["until"], asked["text"])
+            offers.extend(asked["run"], asked["until"], asked["text"], asked["repeat"])
 
     def graft() -> None:
         if offers.graft is not None:

@@ -9,7 +9,8 @@ The weights of the texts with a label are its estimate. What is known bounds it:
 the texts that certainly have the label is `low`, and `high` is that and all that is unexplored.
 
 Several runs of one prompt with different seeds know together what one of them knows. Their mean is
-the estimate, and as they are independent, it has a standard error. A single tree has none.
+the estimate, and as they are independent, it has a standard error. A single tree has none. A run
+may hold the texts of the others (`RunState.repeats`).
 """
 
 import bisect
@@ -71,6 +72,7 @@ class Labels:
     labels: tuple[Label, ...]
     unlabelled: float  # the probability of texts that certainly have no label
     unexplored: float  # the probability of all of which nothing is known
+    runs: int = 1  # of which the estimates are the mean
     # For a single run: path, index of its token that decides, and the label
     cover: tuple[tuple[int, int, str], ...] = ()
 
@@ -103,30 +105,43 @@ class Labelling:
     def decisions(self, run: RunState) -> Iterator["DecidedLeaf"]:
         """The texts of the tree, with those of pruned paths, and explored ones."""
         marked = _marked(run, self.marks)
-        for leaf, tokens, text in _texts(run):
+        for leaf, tokens, text, weights in _texts(run):
             marks = _marks_of(tokens, marked)
             decided = self.label_of(run, tokens, text)
             if decided is not None and marks and marks[0][0] <= decided[0]:
                 decided = None  # a mark before it overrides it
-            yield DecidedLeaf(leaf, tokens, text is not None, marks, decided)
+            yield DecidedLeaf(leaf, tokens, weights, text is not None, marks, decided)
 
 
-def _texts(run: RunState) -> Iterator[tuple[Path | None, Sequence[Token], str | None]]:
-    """Of each text its leaf, None if it was explored, its tokens, and it as a whole, if it is
-    complete.
+def _texts(
+    run: RunState,
+) -> Iterator[tuple[Path | None, Sequence[Token], str | None, "SeedWeight"]]:
+    """Of each text its leaf, None if the tree does not have it, its tokens, it as a whole, if it is
+    complete, and its weight.
     """
     for leaf in (path for path in run.paths if not path.children):
         text = None if leaf.finish_reason is None else run.text(leaf.id)
-        yield leaf, list(run.tokens(leaf.id)), text
-    for each in run.explored:
-        yield None, each.tokens, None if each.finish_reason == "unfinished" else each.text
+        weight = 0.0 if leaf.status == "pruned" else leaf.weight
+        yield leaf, list(run.tokens(leaf.id)), text, SeedWeight(None, weight)
+    for seed, texts in [(None, run.explored), *run.repeats.items()]:
+        for each in texts:
+            text = None if each.finish_reason == "unfinished" else each.text
+            yield None, each.tokens, text, SeedWeight(seed, each.weight)
+
+
+class SeedWeight(NamedTuple):
+    """The weight of a text in the run with this seed, None for the run itself."""
+
+    seed: int | None
+    weight: float
 
 
 class DecidedLeaf(NamedTuple):
     """The leaf of a text, and what decides its label."""
 
-    leaf: Path | None  # None if the text was explored
+    leaf: Path | None  # None if the tree does not have the text
     tokens: Sequence[Token]
+    weight: SeedWeight
     is_complete: bool
     marks: list[tuple[int, str]]  # the marks of its text, the nearest one last
     decided: Decided | None  # where a rule decides it, unless a mark does so before
@@ -310,12 +325,12 @@ def _by_function(function: Callable[[str], Any]) -> LabelOf:
 def labels_of(runs: Sequence[RunState], labelling: Labelling) -> Labels:
     """The labels of one run, or of several that differ only in their seeds."""
     cells = _Cells()
-    by_run = [_weights(run, labelling, cells) for run in runs]
+    by_run = [each for run in runs for each in _weights(run, labelling, cells)]
     lows = cells.probabilities()
     unexplored = max(0.0, 1.0 - math.fsum(lows.values()))
     found = [*dict.fromkeys([*labelling.names, *(label for label in lows if label)]), None]
     weights = [[each[label] for each in by_run] for label in found]
-    means = [math.fsum(each) / len(runs) for each in weights]
+    means = [math.fsum(each) / len(by_run) for each in weights]
     estimates = within_bounds([lows[label] for label in found], means, unexplored)
     return Labels(
         tuple(
@@ -331,19 +346,25 @@ def labels_of(runs: Sequence[RunState], labelling: Labelling) -> Labels:
         ),
         lows[None],
         unexplored,
+        len(by_run),
         tuple(_place(runs[0], *place) for place in cells.places) if len(runs) == 1 else (),
     )
 
 
-def _weights(run: RunState, labelling: Labelling, cells: "_Cells") -> Mapping[str | None, float]:
-    """The weight of the texts with each label; adds what this run knows to the cells."""
-    weights: defaultdict[str | None, float] = defaultdict(float)
+def _weights(
+    run: RunState, labelling: Labelling, cells: "_Cells"
+) -> list[Mapping[str | None, float]]:
+    """The weight of the texts with each label, in the run and in each complete run that it holds;
+    adds what this run knows to the cells.
+    """
+    weights: defaultdict[int | None, defaultdict[str | None, float]]
+    weights = defaultdict(lambda: defaultdict(float))
     for each in labelling.decisions(run):
         for decided in [*filter(None, [each.decided]), *each.marks]:
             cells.add(each.tokens, each.leaf, decided)
-        if each.last is not None and each.leaf is not None and each.leaf.status != "pruned":
-            weights[each.last[1]] += each.leaf.weight
-    return weights
+        if each.last is not None:
+            weights[each.weight.seed][each.last[1]] += each.weight.weight
+    return [weights[seed] for seed in (None, *run.complete_repeats)]
 
 
 def _standard_error(weights: Sequence[float]) -> float | None:

@@ -206,8 +206,10 @@ def _labels_record(run: RunState, given: Sequence[tuple[int, str]]) -> dict[str,
         "rules": [rule._asdict() for rule in run.labels],
         "shares": [
             {name: getattr(label, name) for name in ("name", "estimate", "low", "high")}
+            | {"error": label.standard_error}
             for label in found
         ],
+        "runs": found.runs,
         "unexplored": found.unexplored,
         "explored": len(run.explored),
         "cover": [[path, token, places[label]] for path, token, label in found.cover],

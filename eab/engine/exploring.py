@@ -5,6 +5,7 @@
 `explore` writes the most likely text after each of the most probable beginnings that are undecided
 (`eab.analysis.undecided`), several in each forward pass, until little is left. The texts get no
 weight: the weights of the run stay an unbiased estimate, which is then moved into the bounds.
+`repeat` adds the texts of runs with other seeds, which have weights of their own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,17 +21,27 @@ from eab.caches.prefixed_tree import prefix_cache
 from eab.config import PREFIX_CACHE_MIB, BranchingConfig
 from eab.engine.continuing import continue_from
 from eab.engine.loop import serve
+from eab.engine.many_runs import ActiveRun, ManyRuns
 from eab.engine.request import Request
 from eab.engine.scoring import TextReader, tokens_of
 from eab.engine.step_events import candidates_of
-from eab.errors import ConfigError, PromptError
-from eab.events import Event, FinishReason, NewToken, PathPrediction, RunEnded, TextScored
+from eab.errors import ConfigError, MemoryLimitError, PromptError
+from eab.events import (
+    Event,
+    FinishReason,
+    NewToken,
+    PathPrediction,
+    Progressed,
+    RunEnded,
+    TextScored,
+)
 from eab.models.base import LanguageModel
 from eab.run import RunState, before_end, fold
 from eab.run.threshold import probe_config
 from eab.token_text import StopStrings
 
 TOGETHER: Final = 8  # texts that are written in the same forward passes
+_CANDIDATES: Final = 3  # of each token of another run; with more, a file could exceed its limits
 _MIN_LOG_PROB: Final = -1e6  # of a token that the filters remove
 
 Ids = tuple[int, ...]
@@ -94,17 +105,89 @@ def ask(model: LanguageModel, events: Iterable[Event], text: str) -> Iterator[Ev
     yield RunEnded(len(run.steps), "finished")
 
 
+def repeat(
+    model: LanguageModel, events: Iterable[Event], seeds: Sequence[int], config: BranchingConfig
+) -> Iterator[Event | Progressed]:
+    """Make the run again with these seeds, several in each forward pass; yields the events that
+    follow those before the end of the run, and the progress after each pass. The texts of a run
+    follow its end, so that no part of a run is an estimate.
+
+    Args:
+        config: The settings of the run, or with a lower limit on memory.
+
+    Raises:
+        ConfigError, ModelError, MemoryLimitError: As of `explore`, or a run failed.
+    """
+    run = fold(before_end(events))
+    _check(model, run)
+    if config.threshold_unit == "rank":  # its probe is known
+        nats = run.started.threshold_nats
+        config = replace(config, entropy_threshold=nats, threshold_unit="nats")
+    runs = ManyRuns[int](model, prefixes=prefix_cache(model.kv_shape, PREFIX_CACHE_MIB))
+    try:
+        for seed in seeds:
+            again = replace(config, seed=seed, drafter="none")  # the same texts as with a drafter
+            tokens = run.started.continued_tokens
+            runs.add(seed, continue_from(model, run.started, tokens, again))
+        done = 0
+        while runs.busy:
+            for ended in runs.step():
+                yield from _texts_of(ended, run)
+                done += 1
+            steps = sum(one.step / config.max_new_tokens for one in runs.active)
+            share, words = (done + steps) / len(seeds), f"Other seeds: {done} of {len(seeds)} runs"
+            yield Progressed(share, words)
+    finally:
+        runs.close()
+    yield RunEnded(len(run.steps), "finished")
+
+
+def _texts_of(ended: ActiveRun[int], run: RunState) -> Iterator[TextScored]:
+    """The texts of a run with another seed."""
+    if ended.error is not None:
+        raise ended.error
+    if ended.problem:
+        raise MemoryLimitError(ended.problem)
+    other = fold(ended.events)
+    for leaf in other.paths:
+        tokens = [*other.tokens(leaf.id)]
+        if leaf.children or not tokens:
+            continue
+        place = leave(run, [token.id for token in tokens[:-1]])  # the tree may have all of it
+        new = tokens[place.tokens :]
+        weight = 0.0 if leaf.status == "pruned" else leaf.weight
+        yield TextScored(
+            len(run.steps),
+            place.path,
+            place.kept,
+            tuple(
+                NewToken(leaf.id, each.id, each.text, each.log_prob, each.special) for each in new
+            ),
+            tuple(
+                PathPrediction(leaf.id, each.entropy, tuple(each.candidates[:_CANDIDATES]))
+                for each in new
+            ),
+            leaf.finish_reason,
+            seed=ended.tag,
+            weight=weight,
+        )
+
+
+def _check(model: LanguageModel, run: RunState) -> None:
+    if any(path.status == "live" for path in run.paths):
+        raise ConfigError("the run was stopped before its texts ended; run the prompt again")
+    if model.kv_shape.blocks is not None:
+        raise ConfigError(
+            f"{model.card.name} runs on a server, which names only its most likely tokens; "
+            "load the model on this machine"
+        )
+
+
 class _Writer:
     """Writes texts after the prompt of a run, and reads how likely they are."""
 
     def __init__(self, model: LanguageModel, run: RunState) -> None:
-        if any(path.status == "live" for path in run.paths):
-            raise ConfigError("the run was stopped before its texts ended; run the prompt again")
-        if model.kv_shape.blocks is not None:
-            raise ConfigError(
-                f"{model.card.name} runs on a server, which names only its most likely tokens; "
-                "load the model on this machine"
-            )
+        _check(model, run)
         self._model, self._run = model, run
         self._greedy = replace(probe_config(run.started.config), stop=())
         self._prefixes = prefix_cache(model.kv_shape, PREFIX_CACHE_MIB)

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from eab.config import BranchingConfig
+from eab.config import MAX_SEED, BranchingConfig
 from eab.engine.request import Request
 from eab.events import Event, Message, Progressed, RunEnded, RunStarted
-from eab.run import RunFold, before_end, fold_prefix
+from eab.run import RunFold, RunState, before_end, fold_prefix
 
 MAX_EXPLORED: Final = 256  # texts that one job adds
+SEEDS: Final = 8  # with which a run is made, for a standard error
 
 if TYPE_CHECKING:
     from eab.models.base import LanguageModel
@@ -107,13 +109,21 @@ def continued_run_job(
 
 
 def extended_run_job(
-    events: Sequence[Event], model_name: str, until: float = 0.0, text: str = ""
+    events: Sequence[Event],
+    model_name: str,
+    until: float = 0.0,
+    text: str = "",
+    seeds: Sequence[int] = (),
 ) -> Job[RunFold]:
-    """A job that adds texts to a complete run: `text`, or what it explores (see `exploring`)."""
+    """A job that adds texts to a complete run: those of runs with other seeds, `text`, or what it
+    explores (see `exploring`).
+    """
 
-    def begin(context: JobContext) -> Iterator[Event]:
-        from eab.engine.exploring import ask, explore
+    def begin(context: JobContext) -> Iterator[Event | Progressed]:
+        from eab.engine.exploring import ask, explore, repeat
 
+        if seeds:
+            return repeat(context.model, events, seeds, context.requests[0].config)
         if text:
             return ask(context.model, events, text)
         return explore(context.model, events, until, MAX_EXPLORED)
@@ -123,6 +133,16 @@ def extended_run_job(
     started = state.started_run().started
     asked = Request(started.prompt, started.config, messages=started.messages)
     return replace(_run(asked, model_name, begin), state=state, begun=begun)
+
+
+def more_seeds(run: RunState) -> list[int]:
+    """The seeds with which a run is to be made again; none if this was done or changes nothing."""
+    config = run.started.config
+    if config.policy == "greedy":
+        return []
+    following = ((config.seed + number) % (MAX_SEED + 1) for number in count(1))
+    new = (seed for seed in following if seed not in run.repeats)
+    return [*islice(new, max(0, SEEDS - 1 - len(run.complete_repeats)))]
 
 
 def _run(asked: Request, model_name: str, begin: Begin) -> Job[RunFold]:

@@ -299,7 +299,7 @@ class RunEnded(_Kind, frozen=True):
 class TextScored(Pause, frozen=True):
     """The model read a text that no path has: one that the user gave, which becomes a path, or one
     that was explored after the last step, which does not. It leaves the tree after some tokens of a
-    path, and has no weight, so estimates stay as they are.
+    path, and has no weight, so estimates stay as they are. Or it is a text of another run.
     """
 
     step: fields.StepIndex  # steps decided so far
@@ -311,6 +311,9 @@ class TextScored(Pause, frozen=True):
     # Of a text that the user gave: of each token, in the model's own distribution, before
     # temperature and filters (nats); empty for an explored text
     model_log_probs: Annotated[tuple[fields.LogProb, ...], fields.PER_PATH] = ()
+    # Of a text of another run, which differs only in its seed: the seed, and the weight there
+    seed: fields.Whole | None = None
+    weight: fields.Weight = 0.0
 
 
 class Labelled(_Kind, frozen=True):

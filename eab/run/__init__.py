@@ -45,6 +45,7 @@ class RunFold:
     def __init__(self) -> None:
         self.probed: list[Probed] = []  # the steps of the greedy probe so far
         self.run: RunState | None = None  # None until it has started
+        self._told: Progressed | None = None  # by a job that extends the run
         self._ended: RunEnded | None = None  # set if the run ended while probing
 
     @property
@@ -54,7 +55,9 @@ class RunFold:
 
     @property
     def progress(self) -> Progressed:
-        """Progress towards the limit on steps."""
+        """Progress towards the limit on steps, or of a job that extends the run."""
+        if self._told is not None:
+            return self._told
         if self.run is None:
             if not self.probed:
                 return Progressed(0.0, "Reading the prompt")
@@ -69,9 +72,11 @@ class RunFold:
         """The number of steps so far, as text."""
         return counted(len(self.run.steps) if self.run is not None else 0, "step")
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: Event | Progressed) -> None:
         """Fold one more event; RecordError if it cannot follow what came before."""
-        if self.run is not None:
+        if isinstance(event, Progressed):
+            self._told = event
+        elif self.run is not None:
             self.run.apply(event)
         elif self._ended is not None:
             raise RecordError(f"the run continues with {type(event).__name__} after its end")

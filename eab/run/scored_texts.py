@@ -26,7 +26,8 @@ def apply(run: "RunState", event: TextScored) -> None:
     if not event.model_log_probs:
         text = _up_to_stop([*before, *new], StopStrings(run.started.config.stop))
         reason = event.reason or "unfinished"
-        run.explored.append(Sample(text, (*before, *new), 0.0, reason, ()))
+        seed, sample = event.seed, Sample(text, (*before, *new), event.weight, reason, ())
+        (run.explored if seed is None else run.repeats.setdefault(seed, [])).append(sample)
         return
     if split(run.paths, stem, event.kept) == number:
         _move_marks(run, stem.id, event.kept, number)

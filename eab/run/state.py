@@ -57,6 +57,7 @@ class RunState:
         labels: What the user labelled (see `eab.analysis.labels`).
         explored: Texts that were explored after the last step (see the event TextScored), without
             weight.
+        repeats: Texts of runs that differ only in their seeds, by seed, with their weights there.
         peaks: The tokens whose entropy was higher than that of all tokens before them.
     """
 
@@ -67,6 +68,7 @@ class RunState:
         self.steps: list[Step] = []
         self.labels: tuple[LabelRule, ...] = ()
         self.explored: list[Sample] = []
+        self.repeats: dict[int, list[Sample]] = {}
         self.peaks: list[Token] = []
         self.speculations: list[Speculated] = []
         self.events: list[Event] = [*map(Probed, count(), self.probe), started]
@@ -292,6 +294,15 @@ class RunState:
             path = self.paths[pending.pop()]
             yield path
             pending += reversed(path.children)
+
+    @property
+    def complete_repeats(self) -> list[int]:
+        """The seeds of the runs in `repeats` of which all texts are there: the weights sum to 1."""
+        return [
+            seed
+            for seed, texts in self.repeats.items()
+            if math.isclose(math.fsum(text.weight for text in texts), 1.0, abs_tol=1e-6)
+        ]
 
     @property
     def was_cut(self) -> bool:

@@ -48,6 +48,41 @@ def test_a_visitor_asks_how_likely_a_word_is_and_marks_a_branch(open_page: OpenP
     expect(page.locator(".eab .label-chip")).to_have_count(0)
 
 
+def test_a_visitor_renames_a_label_and_lets_the_run_be_made_with_eight_seeds(
+    open_page: OpenPage,
+) -> None:
+    page = open_page("?example=ball.eab", reduced_motion="reduce")
+    expect(page.locator(".eab .box.path").first).to_be_visible()
+    page.locator(".eab").press("l")
+    word = page.get_by_role("textbox", name="Word, or pattern")
+    chips, name = page.locator(".eab .label-chip"), page.locator(".eab .label-chip input").nth(0)
+    for count, text in enumerate(("the dog", "ball"), start=1):
+        word.fill(text)
+        word.press("Enter")
+        expect(chips).to_have_count(count)
+    page.get_by_role("button", name="the dog: change the name").press("Enter")
+    expect(name).to_be_focused()
+    for refused, why in (("", "Give a name."), ("ball", "Another label has this name.")):
+        name.fill(refused)
+        name.press("Enter")
+        assert name.evaluate("input => input.validationMessage") == why
+    name.fill("dog")
+    name.press("Enter")
+    expect(chips.first).to_contain_text("① dog")
+    expect(name).to_be_hidden()
+    boxes = page.locator(".eab .box.path").count()
+    _, high, _ = numbers_of(page, 1)
+    page.locator(".eab .label-foot button", has_text="Repeat with 8 seeds").click()
+    expect(page.locator(".eab .label-rest")).to_contain_text("mean of 8 runs", timeout=60_000)
+    expect(page.get_by_role("button", name="Run", exact=True)).to_be_visible()
+    expect(chips.nth(1)).to_contain_text(" ± ")
+    low, new_high, estimate, error = numbers_of(page, 1)
+    assert low <= estimate <= new_high <= high
+    assert 0 < error < 50
+    expect(page.locator(".eab .box.path")).to_have_count(boxes)
+    expect(page.locator(".eab .label-foot button", has_text="Repeat with")).to_be_hidden()
+
+
 def test_a_wrong_pattern_is_explained_and_the_labels_stay(open_page: OpenPage) -> None:
     page = open_page("?example=ball.eab", reduced_motion="reduce")
     expect(page.locator(".eab .box.path").first).to_be_visible()

@@ -8,10 +8,14 @@ import pytest
 from table_model import TableModel, random_table
 
 from eab import EntropyAdaptiveBranching, Run
+from eab.analysis.labels import labelled_by
 from eab.board.messages import board_message
+from eab.engine.exploring import repeat
+from eab.engine.job import more_seeds
 from eab.errors import ConfigError, PromptError, RecordError
-from eab.events import Labelled, LabelRule, RunEnded, TextScored
+from eab.events import Labelled, LabelRule, Progressed, RunEnded, TextScored
 from eab.record import dumps, loads
+from eab.run import before_end
 
 LENGTH = 4
 EXACT = {"max_new_tokens": LENGTH, "entropy_threshold": 0.8, "temperature": 1, "top_p": 1}
@@ -172,3 +176,90 @@ def test_a_file_with_a_scored_text_at_no_place_is_refused(change):
     ]
     with pytest.raises(RecordError):
         Run(events)
+
+
+def repeated(run, model, seeds=range(1, 8)):
+    return Run(
+        [*before_end(run.events), *told(repeat(model, run.events, [*seeds], run.started.config))]
+    )
+
+
+def told(events):
+    return [event for event in events if not isinstance(event, Progressed)]
+
+
+RULES = {"two": " 2", "many": lambda text: text.count(" 1") >= 2}
+
+
+@pytest.mark.parametrize("policy", ["fair", "arithmetic", "independent", "stochastic-beam"])
+def test_a_repeated_run_says_what_its_eight_runs_say_together(policy):
+    model = chain()
+    explorer = EntropyAdaptiveBranching(model, policy=policy, max_paths=4, **EXACT)
+    runs = [explorer.run([0], seed=seed) for seed in range(8)]
+    one = repeated(runs[0], model)
+    assert one.samples == runs[0].samples
+    together, found = labelled_by(runs, RULES), one.labelled(RULES)
+    assert found.runs == 8
+    assert found.unexplored == pytest.approx(together.unexplored, abs=1e-9)
+    for label in found:
+        other = together[label.name]
+        assert label.standard_error == pytest.approx(other.standard_error)
+        for name in ("estimate", "low", "high"):
+            assert getattr(label, name) == pytest.approx(getattr(other, name), abs=1e-9)
+    again = Run(loads(dumps(one.events)))
+    assert again.repeats == one.repeats
+    assert again.labelled(RULES) == found
+
+
+def test_the_mean_of_eight_runs_is_unbiased_and_its_error_is_right():
+    model = chain(5)
+    truth = exact(model, lambda text: " 2" in text)
+    explorer = EntropyAdaptiveBranching(model, max_paths=3, **EXACT)
+    means, errors = [], []
+    for first in range(0, 1200, 8):
+        run = explorer.run([0], seed=first)
+        weights = [0.0] * 8
+        one = repeated(run, model, range(first + 1, first + 8))
+        for place, texts in enumerate([run.samples, *one.repeats.values()]):
+            weights[place] = math.fsum(each.weight for each in texts if " 2" in each.text)
+        means.append(np.mean(weights))
+        label = one.probability(" 2")
+        assert label.low - 1e-6 <= truth <= label.high + 1e-6
+        assert label.standard_error == pytest.approx(np.std(weights, ddof=1) / math.sqrt(8))
+        errors.append(label.standard_error)
+    spread = np.std(means, ddof=1)
+    assert abs(np.mean(means) - truth) < 4 * spread / math.sqrt(len(means))
+    assert math.sqrt(np.mean(np.square(errors))) == pytest.approx(spread, rel=0.2)
+
+
+def test_a_run_that_is_not_all_there_is_no_estimate_but_narrows_the_bounds():
+    model = chain()
+    explorer = EntropyAdaptiveBranching(model, max_paths=4, **EXACT)
+    run = explorer.run([0])
+    whole = repeated(run, model, [1, 2])
+    *kept, _ = before_end(whole.events)
+    cut = Run([*kept, RunEnded(1, "finished")])
+    assert cut.complete_repeats == [1]
+    assert cut.labelled(RULES).runs == 2
+    assert cut.labelled(RULES).unexplored <= run.labelled(RULES).unexplored
+    assert more_seeds(cut) == [3, 4, 5, 6, 7, 8]
+    assert more_seeds(whole) == [3, 4, 5, 6, 7]
+
+
+def test_repeating_shares_passes_and_the_prompt():
+    explorer = EntropyAdaptiveBranching("embedded", preset="balanced", max_new_tokens=12)
+    run, model = explorer.run("Once upon a time there was"), explorer.model
+    events = [*repeat(model, run.events, range(1, 8), run.started.config)]
+    passes = [event for event in events if isinstance(event, Progressed)]
+    assert len(passes) < 7 * run.forward_passes / 3
+    assert [event.share for event in passes] == sorted(event.share for event in passes)
+    grown = Run([*before_end(run.events), *told(events)])
+    for seed, texts in grown.repeats.items():
+        alone = explorer.run("Once upon a time there was", seed=seed)
+        weights = {each.token_ids: each.weight for each in texts if each.weight}
+        assert weights == pytest.approx({each.token_ids: each.weight for each in alone.samples})
+
+
+def test_a_greedy_run_has_no_other_seeds():
+    run = EntropyAdaptiveBranching(chain(), policy="greedy", **EXACT).run([0])
+    assert more_seeds(run) == []

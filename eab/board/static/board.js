@@ -6,7 +6,7 @@
 // Each view is given the store of the run and the view state, both of which it only reads, and
 // `send`, by which it reports what the user did. Only the board draws, after each change.
 
-/** @import { LabelRule, Message, Send, TokenAddress, View, WhatIfRequest } from "./types.d.ts" */
+/** @import { ExtendRequest, LabelRule, Message, Send, TokenAddress, View, WhatIfRequest } from "./types.d.ts" */
 import { Guidance, Presentation } from "./classroom.js";
 import { Commands } from "./commands.js";
 import { Announcer, CopyLink, LimitNote, SilenceNotice, Toolbar, Transport } from "./controls.js";
@@ -45,7 +45,7 @@ export class Board {
   onRunAt = null;
   /** The user wants these labels. @type {((rules: LabelRule[]) => void) | null} */
   onLabel = null;
-  /** Explore, or read a text. @type {((asked: { until: number, text: string }) => void) | null} */
+  /** Explore, read a text, or use more seeds. @type {((asked: ExtendRequest) => void) | null} */
   onExtend = null;
   /** Continue all texts that were cut. @type {(() => void) | null} */
   onGoOn = null;

@@ -3,7 +3,7 @@
 
 /** @import { Board } from "./board.js" */
 /** @import { PageName } from "./drawer.js" */
-/** @import { LabelRule, Path, TokenAddress, TokenPlace, WhatIfRequest } from "./types.d.ts" */
+/** @import { ExtendRequest, LabelRule, Path, TokenAddress, TokenPlace, WhatIfRequest } from "./types.d.ts" */
 import { markNames, withMark } from "./labels.js";
 import { placeIn, tokenCountAt } from "./paths.js";
 
@@ -216,7 +216,13 @@ export class Commands {
     this.setLabels(this.store.labels.rules.filter((rule) => rule.label !== label));
   }
 
-  /** Let the model explore, or read a text. @param {{ until: number, text: string }} asked */
+  /** @param {string} label @param {string} name its new one */
+  renameLabel(label, name) {
+    const { rules } = this.store.labels;
+    this.setLabels(rules.map((rule) => (rule.label === label ? { ...rule, label: name } : rule)));
+  }
+
+  /** Let the model explore, read a text, or use more seeds. @param {ExtendRequest} asked */
   extend(asked) {
     this.view.labelHistory = []; // its rules may name other paths then
     if (this.store.offers.extend) this.board.onExtend?.(asked);

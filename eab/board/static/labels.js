@@ -5,7 +5,7 @@
 /** @import { RunStore } from "./run_store.js" */
 /** @import { LabelRule, LabelShare, Path, Send } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
-import { element, iconButton, wordButton } from "./elements.js";
+import { button, element, iconButton, wordButton } from "./elements.js";
 import { percent } from "./text.js";
 
 const MOST = 6; // labels
@@ -13,6 +13,7 @@ const MOST_CHARACTERS = 40; // of a label
 const BY_HAND = ["good", "bad"]; // the labels of the first two keys, until there are others
 const KINDS = { contains: "contains", pattern: "matches", json: "is valid JSON" };
 const BEGINS = "begins"; // no rule: the model reads the text
+const ASK = { until: 0, text: "", repeat: false };
 const WIDTHS = [0.2, 0.1, 0.05, 0.01]; // of what may stay unexplored
 
 /** The sign of a label, beside its colour: the key that marks with it. @param {number} label */
@@ -55,29 +56,80 @@ export function withMark(rules, label, path, token) {
 }
 
 /** @param {LabelShare} share */
-function inWords({ estimate, low, high }) {
+function inWords({ estimate, low, high, error }) {
   if (percent(low) === percent(high)) return `${percent(low)}, exactly`;
-  return `${percent(low)} to ${percent(high)}, estimate ${percent(estimate)}`;
+  const about = error === null ? "" : ` ± ${percent(error)}`;
+  return `${percent(low)} to ${percent(high)}, estimate ${percent(estimate)}${about}`;
 }
 
-const HELP =
-  "The probability is certainly in this range: the filled part is the texts that were seen, the " +
-  "hatched part is all that was not explored. The estimate (the line) is the weight of the texts " +
-  "with the label; a single tree has no standard error.";
+/** @param {number} runs */
+function helpOf(runs) {
+  const range =
+    "The probability is certainly in this range: the filled part is the texts that were seen, the " +
+    "hatched part is all that was not explored. The estimate (the line) is";
+  return runs > 1
+    ? `${range} the mean of ${runs} runs with different seeds, each the weight of its texts with ` +
+        "the label; ± is its standard error: how far such a mean typically is from the probability."
+    : `${range} the weight of the texts with the label; a single tree has no standard error.`;
+}
 
 /** One label: sign, name, bar, numbers. */
 class Chip {
-  /** @param {Send} send */
-  constructor(send) {
-    this.name = element("b");
+  /** @param {RunStore} store @param {Send} send */
+  constructor(store, send) {
+    this.store = store;
+    this.send = send;
+    this.name = button("", "change the name", "", () => this.edit(true));
+    this.name.className = "label-name";
+    const attributes = {
+      type: "text",
+      maxlength: MOST_CHARACTERS,
+      "aria-label": "Name of the label",
+    };
+    this.input = element("input", attributes);
+    this.input.onkeydown = (event) => this.onKey(event);
+    this.input.oninput = () => this.input.setCustomValidity("");
+    this.input.onblur = () => this.edit(false);
+    this.input.hidden = true;
     this.known = element("i", { class: "known" });
     this.open = element("i", { class: "open" });
     this.tick = element("i", { class: "estimate" });
     const bar = element("span", { class: "label-bar" }, this.open, this.known, this.tick);
     this.numbers = element("span");
     this.remove = iconButton("close", "Remove this label", () => send("removeLabel", this.label));
-    this.root = element("li", { title: HELP }, this.name, bar, this.numbers, this.remove);
+    this.root = element("li", {}, this.name, this.input, bar, this.numbers, this.remove);
     this.label = "";
+  }
+
+  /** Show the field for another name, or the name. @param {boolean} isOpen */
+  edit(isOpen) {
+    this.name.hidden = isOpen;
+    this.input.hidden = !isOpen;
+    if (!isOpen) return;
+    this.input.value = this.label;
+    this.input.setCustomValidity("");
+    this.input.select();
+  }
+
+  /** @param {KeyboardEvent} event */
+  onKey(event) {
+    event.stopPropagation();
+    if (event.key !== "Enter" && event.key !== "Escape") return;
+    event.preventDefault();
+    if (event.key === "Enter" && !this.rename()) return;
+    this.edit(false);
+    this.name.focus();
+  }
+
+  /** Ask for the typed name, or say why the label cannot have it. */
+  rename() {
+    const name = this.input.value.trim();
+    const isTaken = this.store.labels.shares.some((share) => share.name === name);
+    if (!name) this.input.setCustomValidity("Give a name.");
+    else if (name !== this.label && isTaken)
+      this.input.setCustomValidity("Another label has this name.");
+    else if (name !== this.label) this.send("renameLabel", this.label, name);
+    return this.input.reportValidity();
   }
 
   /** @param {LabelShare} share @param {number} place @param {boolean} canChange */
@@ -85,7 +137,10 @@ class Chip {
     const { name, estimate, low, high } = share;
     this.label = name;
     this.root.className = `label-chip label-${place}`;
+    this.root.title = helpOf(this.store.labels.runs);
     this.name.textContent = `${signOf(place)} ${name}`;
+    this.name.setAttribute("aria-label", `${name}: change the name`);
+    this.name.disabled = !canChange;
     this.numbers.textContent = inWords(share);
     this.known.style.width = `${(100 * low).toFixed(1)}%`;
     Object.assign(this.open.style, { left: `${100 * low}%`, width: `${100 * (high - low)}%` });
@@ -125,10 +180,13 @@ export class LabelBar {
     for (const width of WIDTHS)
       this.until.append(element("option", { value: width }, `to ${percent(width)}`));
     this.until.value = String(WIDTHS[1]);
-    const explore = () => send("extend", { until: Number(this.until.value), text: "" });
+    const explore = () => send("extend", { ...ASK, until: Number(this.until.value) });
     const why = "let the model write the most likely texts that were not seen: the ranges shrink";
     this.explore = wordButton("Explore", why, explore);
-    const foot = [this.rest, this.explore, this.until, this.undo];
+    const again = () => send("extend", { ...ASK, repeat: true });
+    const error = "make 7 more runs: the estimates get a standard error, and the ranges shrink";
+    this.repeat = wordButton("Repeat with 8 seeds", error, again);
+    const foot = [this.rest, this.explore, this.until, this.repeat, this.undo];
     this.foot = element("p", { class: "label-foot" }, ...foot);
     this.given = element("ul", { class: "given-texts", "aria-live": "polite" });
     const parts = [this.form, this.list, this.foot, this.given];
@@ -152,7 +210,7 @@ export class LabelBar {
   add() {
     const text = this.kind.value === "json" ? "" : this.input.value.trim();
     if (!text && this.kind.value !== "json") return this.focus();
-    if (this.kind.value === BEGINS) return this.send("extend", { until: 0, text });
+    if (this.kind.value === BEGINS) return this.send("extend", { ...ASK, text });
     const kind = /** @type {LabelRule["kind"]} */ (this.kind.value);
     const label = (kind === "json" ? "JSON" : text).slice(0, MOST_CHARACTERS);
     const { rules } = this.store.labels;
@@ -173,7 +231,8 @@ export class LabelBar {
     this.input.disabled = labels.shares.length >= MOST;
     if (!offers.extend) this.begins.remove();
     else if (!this.begins.parentNode) this.kind.append(this.begins);
-    while (this.chips.length < labels.shares.length) this.chips.push(new Chip(this.send));
+    while (this.chips.length < labels.shares.length)
+      this.chips.push(new Chip(this.store, this.send));
     const shown = this.chips.slice(0, labels.shares.length);
     for (const [place, chip] of shown.entries())
       chip.render(labels.shares[place], place, canChange);
@@ -184,6 +243,7 @@ export class LabelBar {
     this.rest.textContent = this.restWords();
     const isLeft = labels.shares.length && percent(labels.unexplored) !== percent(0);
     this.explore.hidden = this.until.hidden = !offers.extend || !isLeft;
+    this.repeat.hidden = !offers.repeat || !labels.shares.length;
     this.foot.hidden = this.undo.hidden && !this.rest.textContent;
     this.given.replaceChildren(
       ...labels.given.map(([path, sentence]) => {
@@ -195,13 +255,14 @@ export class LabelBar {
 
   /** What the bars do not say, in a sentence. */
   restWords() {
-    const { shares, unexplored, explored } = this.store.labels;
+    const { shares, runs, unexplored, explored } = this.store.labels;
     const { length } = shares;
     if (length >= MOST) return `There are at most ${MOST} labels.`;
     if (!length)
       return this.view.labelsOpen ? "Or select a token and press 1 or 2 to mark it." : "";
     if (percent(unexplored) === percent(0)) return "All that the model may write was seen.";
     const more = explored ? ` ${explored} more texts were explored.` : "";
-    return `${percent(unexplored)} was not explored: it may have any label (hatched).${more}`;
+    const mean = runs > 1 ? ` Estimates: mean of ${runs} runs ± standard error.` : "";
+    return `${percent(unexplored)} was not explored (hatched).${more}${mean}`;
   }
 }

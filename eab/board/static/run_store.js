@@ -126,16 +126,24 @@ function decodeDeciding(message) {
 
 /** @param {LabelsMessage | null} message @returns {Labels} */
 function decodeLabels(message) {
-  const { rules, shares, unexplored, explored, cover, given } = message ?? NO_LABELS;
+  const { cover, ...others } = message ?? NO_LABELS;
   /** @type {Labels["cover"]} */
   const byPath = new Map();
   for (const [path, token, label] of cover)
     byPath.set(path, [...(byPath.get(path) ?? []), { token, label }]);
-  return { rules, shares, unexplored, explored, cover: byPath, given };
+  return { ...others, cover: byPath };
 }
 
 /** @type {LabelsMessage} */
-const NO_LABELS = { rules: [], shares: [], unexplored: 1, explored: 0, cover: [], given: [] };
+const NO_LABELS = {
+  rules: [],
+  shares: [],
+  runs: 1,
+  unexplored: 1,
+  explored: 0,
+  cover: [],
+  given: [],
+};
 
 export class RunStore {
   run = NO_RUN;

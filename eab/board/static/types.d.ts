@@ -86,12 +86,14 @@ export interface LabelShare {
   estimate: number;
   low: number;
   high: number;
+  error: number | null; // the standard error of the estimate; null for a single run
 }
 
 /** cover: the tokens that decide a label, by its place in `shares`. */
 export interface LabelsMessage {
   rules: LabelRule[];
   shares: LabelShare[];
+  runs: number; // of which the estimates are the mean
   unexplored: number;
   explored: number; // texts that were explored
   cover: [path: number, token: number, label: number][];
@@ -162,6 +164,7 @@ export interface Offers {
   growth_steps?: (number | string)[];
   label?: boolean; // whether the labels can be changed
   extend?: boolean; // whether the model can read texts that the run does not have
+  repeat?: boolean; // whether the run can be made with more seeds
   link?: LinkOffer | null;
 }
 
@@ -169,6 +172,13 @@ export interface Offers {
 export interface LinkOffer {
   query: string;
   words: string;
+}
+
+/** Explore until this share is left, read a text, or make the run with more seeds. */
+export interface ExtendRequest {
+  until: number;
+  text: string;
+  repeat: boolean;
 }
 
 /** Show the run with these settings instead of its own; null: as recorded. */
@@ -214,6 +224,7 @@ export interface Deciding {
 export interface Labels {
   rules: LabelRule[];
   shares: LabelShare[];
+  runs: number;
   unexplored: number;
   explored: number;
   cover: Map<number, { token: number; label: number }[]>;
