@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 
 from eab.errors import RecordError
 from eab.events import ModelCard
@@ -33,7 +34,7 @@ class Journal:
         self._needs_runs = measurement.keep_runs
         self._path = folder / JOURNAL
         about = {"part": measurement.part, "same_answer": measurement.same_answer}
-        head = _FORMAT | {"model": json.loads(msgspec.json.encode(card))} | about
+        head = _FORMAT | {"model": json.loads(msgspec.json.encode(structs.asdict(card)))} | about
         lines = _whole_lines(self._path)
         if lines:
             _check_head(lines[0], head, folder)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
+from msgspec import structs
 
 from eab.branching.own import GivenPolicy
 from eab.config import SETTINGS, BranchingConfig
@@ -83,8 +84,10 @@ def cell_key(card: ModelCard, prompt: TuningPrompt, config: BranchingConfig) -> 
         name: float(value) if isinstance(SETTINGS[name].values, Real) else value
         for name, value in asdict(config).items()
     }
-    # Probabilities may be numbers of numpy.
-    text = msgspec.json.encode([card, prompt, settings], order="sorted", enc_hook=float)
+    # All fields: a value that came from another process is not recognised as a default. And
+    # probabilities may be numbers of numpy.
+    parts = [structs.asdict(card), prompt, settings]
+    text = msgspec.json.encode(parts, order="sorted", enc_hook=float)
     return hashlib.sha256(text).hexdigest()[:24]
 
 

@@ -48,7 +48,14 @@ def cluster() -> Iterator[ModuleType]:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("PYTHONPATH", PATHS)
         patch.setenv("RAY_memory_monitor_refresh_ms", "0")  # other tests fill the memory
-        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+        for attempt in range(3):  # a loaded machine may need longer than Ray's 30 s to start
+            try:
+                ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+                break
+            except Exception:
+                ray.shutdown()
+                if attempt == 2:
+                    raise
         yield ray
         ray.shutdown()
 

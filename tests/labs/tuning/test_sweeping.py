@@ -1,6 +1,7 @@
 """Every cell of a sweep equals that of its run alone, whether the model made it or not."""
 
 import math
+import pickle
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -219,3 +220,9 @@ def test_a_sweep_reports_failed_cells_and_keeps_the_others(
     assert report.ended.reason == "failed"
     assert "2 cells failed; the first: long, seed 1: the prompt has" in report.ended.message
     assert report.progress.words.startswith("2 of 4 cells")
+
+
+def test_a_cell_has_the_same_key_in_another_process() -> None:
+    card, prompt = saying_model(3).card, TuningPrompt("a", Question("0", (), {}, ""))
+    sent = pickle.loads(pickle.dumps((card, prompt, BranchingConfig())))
+    assert cell_key(*sent) == cell_key(card, prompt, BranchingConfig())
