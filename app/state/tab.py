@@ -216,11 +216,8 @@ def can_extend() -> bool:
     shown = displayed()
     if not can_label() or shown.run is None or shown.run.started.imported:
         return False
-    return (
-        not connection.is_on_server(shown.model)
-        and shown.ended is not None
-        and all(path.status != "live" for path in shown.run.paths)
-    )
+    is_complete = all(path.status != "live" for path in shown.run.paths)
+    return is_complete and not connection.is_on_server(shown.model)
 
 
 def can_repeat() -> bool:

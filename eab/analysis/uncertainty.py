@@ -132,7 +132,7 @@ def _limits(run: RunState) -> tuple[str, ...]:
             for token in path.tokens[path.parent >= 0 :]  # a fork chose the first token of a child
         )
         acted["branch_factor"] = any(
-            len(path.children) >= config.branch_factor and _left_out(run, path) >= _NOTICEABLE
+            len(run.branches(path)) >= config.branch_factor and _left_out(run, path) >= _NOTICEABLE
             for path in run.paths
         )
     return tuple(name for name, has_acted in acted.items() if has_acted)
@@ -140,9 +140,7 @@ def _limits(run: RunState) -> tuple[str, ...]:
 
 def _left_out(run: RunState, path: Path) -> float:
     """The probability of the tokens that did not become branches where this path forks."""
-    seen = (
-        least_probability([one]) for child in path.children for one in run.paths[child].tokens[:1]
-    )
+    seen = (least_probability([one]) for child in run.branches(path) for one in child.tokens[:1])
     return path.weight * (1.0 - math.fsum(seen))
 
 

@@ -29,7 +29,9 @@ def _sentence(run: RunState, path: Path, event: TextScored) -> str:
     word = f"“{token_text.visible(first.text)}”"
     had, own = math.exp(first.log_prob or 0.0), math.exp(event.model_log_probs[0])
     if had < _LEFT_OUT:
-        return f"{where}: {word} has {_percent(own)} there, too little for top-p and the like."
+        return (
+            f"{where}: {word} has {_percent(own)} there, and top-p or another filter leaves it out."
+        )
     whole = (
         had
         * least_probability(before)

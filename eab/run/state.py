@@ -281,11 +281,12 @@ class RunState:
 
     def forks(self) -> list[Path]:
         """The paths that forked, in order of birth."""
-        return [
-            path
-            for path in self.paths
-            if sum(self.paths[child].status != "given" for child in path.children) > 1
-        ]
+        return [path for path in self.paths if len(self.branches(path)) > 1]
+
+    def branches(self, path: Path) -> list[Path]:
+        """The children of a path that its fork made, without given texts."""
+        children = (self.paths[child] for child in path.children)
+        return [child for child in children if child.status != "given"]
 
     def in_tree_order(self) -> Iterator[Path]:
         """All paths, each before its children, and these in the order in which they are listed."""
@@ -395,7 +396,7 @@ class RunState:
         """
         if self.started.config.policy != "fair" or path.parent < 0:
             return False
-        first, *others = (self.paths[child] for child in self.paths[path.parent].children)
+        first, *others = self.branches(self.paths[path.parent]) or [path]
         if not others or path is not others[-1] or not (path.tokens and first.tokens):
             return False
         own, most = (least_probability(branch.tokens[:1]) for branch in (path, first))

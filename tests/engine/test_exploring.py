@@ -263,3 +263,20 @@ def test_repeating_shares_passes_and_the_prompt():
 def test_a_greedy_run_has_no_other_seeds():
     run = EntropyAdaptiveBranching(chain(), policy="greedy", **EXACT).run([0])
     assert more_seeds(run) == []
+
+
+def test_the_drawn_branch_of_a_fork_stays_one_beside_a_given_text():
+    explorer = EntropyAdaptiveBranching(chain(), branch_factor=2, max_paths=4, **EXACT)
+    run = next(
+        run
+        for run in (explorer.run([0], seed=seed) for seed in range(50))
+        if any(run.is_drawn(path) and run.paths[path.parent].parent < 0 for path in run.paths)
+    )
+    root = run.paths[0]
+    begun = [token.id for token in root.tokens]
+    taken = {child.tokens[0].id for child in run.branches(root)}
+    other = next(token for token in range(4) if token not in taken)
+    grown = explorer.add_text(run, "".join(f" {token}" for token in [*begun, other]))
+    assert len(grown.paths[0].children) > len(run.paths[0].children)
+    drawn = [path.id for path in run.paths if run.is_drawn(path)]
+    assert [path.id for path in grown.paths if grown.is_drawn(path)] == drawn
