@@ -148,7 +148,7 @@ def run(model: LanguageModel, prompt: str, config: BranchingConfig) -> RunState:
 def scored(ran: RunState, part: Part) -> tuple[Uncertainty, float]:
     """The scores of a run, and the entropy of the weights of the answers that it saw."""
     answers = group_answers(ran, part, RULES["content" if part == SENTENCE else "exact"])
-    return uncertainty(ran, answers), entropy([answer.weight for answer in answers.ranked])
+    return uncertainty(ran, answers), entropy([answer.estimate for answer in answers.ranked])
 
 
 def texts_for(trees: Sequence[RunState]) -> int:

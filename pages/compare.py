@@ -9,12 +9,14 @@ from app.server import model_cache
 from app.state import compare, polling, status
 from app.state.compare import INDEPENDENT, SAMPLES, Side
 from app.widgets import board
-from app.widgets.charts import csv_file, quoted
+from app.widgets.charts import csv_file, downloads, draw, quoted
 from app.widgets.glossary import plain
 from app.widgets.open_menu import upload
 from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
 from eab.analysis.equal_budget import Budget, independent_config, mean_tokens_per_text
 from eab.analysis.merged_runs import same_prompt
+from eab.errors import ConfigError
+from eab.events.fields import MAX_LABEL
 from eab.formatting import counted
 from eab.labs.tuning.grid import WITHOUT_EFFECT
 from eab.lessons import bundled_runs
@@ -109,6 +111,29 @@ def budget_sentence(a: Side, budget: Budget, count: int) -> str:
     )
 
 
+def labels(a: Side, b: Side) -> None:
+    """Draw how likely the labels of either run, and the word that was typed, are in both."""
+    from eab.figures.label_comparison import (
+        common_rules,
+        comparison_figure,
+        comparison_sentence,
+        label_pairs,
+        pairs_table,
+    )
+
+    rules = common_rules(a.run, b.run, st.session_state.diff_word.strip())
+    if not rules:
+        return
+    try:
+        pairs = label_pairs(a.run, b.run, rules)
+    except ConfigError as error:  # from a pattern of a run file
+        st.error(plain(str(error)))
+        return
+    key, figure = f"{a.key} {b.key} {rules}", comparison_figure(pairs)
+    draw("", comparison_sentence(pairs), figure, "labels", key)
+    downloads([csv_file("Labels", "labels.csv", pairs_table, pairs)])
+
+
 def results(a: Side, b: Side) -> None:
     from eab.board.messages import diff_message
     from eab.figures.run_comparison import NOTE, diff_rows, diff_table, takeaway_sentence
@@ -118,6 +143,7 @@ def results(a: Side, b: Side) -> None:
     if late:
         st.warning(late, icon=":material/history:")
     st.text(takeaway_sentence(a.run, b.run))
+    labels(a, b)
     if same_prompt(a.run, b.run):
         board.mount(diff_message(a.run, b.run, f"{a.key} {b.key}"), key="diff")
     st.caption(
@@ -143,11 +169,19 @@ samples, active = SAMPLES.current(), compare.active(choices.values())
 
 st.title("Where do two runs diverge?")
 with page_controls():
-    left, right = st.columns(2)
+    left, right, asked = st.columns([3, 3, 2])
     with left:
         a = choose("a", "A (solid line)")
     with right:
         b = choose("b", "B (dashed line)", a)
+    asked.text_input(
+        "How likely is it to contain",
+        key="diff_word",
+        max_chars=MAX_LABEL,
+        placeholder="a word, in A and in B",
+        help="The probability that a text contains this, ignoring case: an estimate and certain "
+        "bounds, for both runs. Labels of run files are compared, too.",
+    )
     show_problems(samples)
     if a is not None and choices["b"] == INDEPENDENT:
         sampling(a, active is not None and active is samples.live)

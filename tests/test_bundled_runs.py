@@ -11,7 +11,7 @@ import pytest
 from made_runs import leaves_at
 
 from eab.analysis.kv_allocation import separate_bytes
-from eab.analysis.labels import labelled
+from eab.analysis.label_rules import labelled
 from eab.config import SETTINGS
 from eab.lessons import bundled_runs
 from eab.run import Path, RunState, Sample, Token, fold

@@ -1,13 +1,10 @@
-"""The answers that the leaves of a run give, their estimated probabilities, and certain bounds.
+"""The answers that the texts of a run give, each a label with an estimate and certain bounds.
 
-Leaves whose texts, or chosen parts of them (`eab.analysis.answer_parts`), are the same by a rule
-(`eab.analysis.same_answer`) give one answer. The sum of their weights estimates its probability,
-moved into the certain bounds where it is outside.
-
-There are also certain bounds. The probabilities of the texts seen are known; their sum is
-`explored`. An answer has at least the probability of its own texts, and at most 1 - explored more.
-These bounds hold for every policy and every seed, up to the rounding of the model's
-log-probabilities.
+Texts that are the same by a rule (`eab.analysis.same_answer`), or of which a chosen part is
+(`eab.analysis.answer_parts`), give one answer: a label of these texts (`eab.analysis.labels`). The
+probabilities of the texts seen are known; their sum is `explored`. An answer has at least the
+probability of its own texts, and at most 1 - explored more. These bounds hold for every policy and
+every seed, up to the rounding of the model's log-probabilities.
 
 Everything here is about the processed distribution (after temperature and filters) and about texts
 of at most max_new_tokens tokens. No model is needed.
@@ -16,8 +13,8 @@ of at most max_new_tokens tokens. No model is needed.
 import codecs
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from eab import token_text
@@ -30,54 +27,63 @@ from eab.analysis.answer_parts import (
     part_of,
     reader,
 )
+from eab.analysis.known_texts import KnownText, known_texts
+from eab.analysis.labels import Label, Labelling, Labels, labels_of
 from eab.analysis.same_answer import SameAnswer, exact, grouped
 from eab.events.chat import end_of_thinking
-from eab.run import Path, RunState, Token, largest_first, log_prob_of
+from eab.run import RunState, Token, largest_first, log_prob_of
 
 _DECODER: Final = codecs.getincrementaldecoder("utf-8")
 NO_ANSWER: Final = "(no answer)"  # the answer of texts in which a pattern finds nothing
 
 
 @dataclass(frozen=True, slots=True)
-class LeafAnswer:
-    """The answer of one leaf."""
+class TextAnswer:
+    """The answer of one text."""
 
-    leaf: int
-    weight: float
-    tokens: tuple[int, ...]  # the tokens of the leaf's text that decide the answer
-    log_prob: float | None  # sum over these tokens, in nats; None if one is not known
+    known: KnownText
+    count: int  # how many tokens of the text decide the answer
     text: str
     matched: bool = True  # whether the text has an answer; if not, `text` is NO_ANSWER
 
     @property
-    def probability(self) -> float:
-        """The probability of the tokens that decide the answer; 0 if it is not known."""
-        return 0.0 if self.log_prob is None else min(1.0, math.exp(self.log_prob))
+    def weight(self) -> float:
+        """The weight of its text in the run itself."""
+        return self.known.weight if self.known.seed is None else 0.0
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The tokens that decide the answer."""
+        return self.known.ids[: self.count]
+
+    @property
+    def log_prob(self) -> float | None:
+        """Sum over these tokens, in nats; None if one is not known."""
+        return log_prob_of(self.known.tokens[: self.count])
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Leaves with the same answer."""
+class Answer(Label):
+    """Texts with the same answer, as a label. Its name is the wording of the text with the most
+    weight; its estimate counts a drawn token for all that were not followed.
+    """
 
-    text: str  # the wording of the leaf with the most weight
-    # Estimated probability, within the bounds; a drawn token stands for all that were not followed
-    weight: float
-    low: float  # certain lower bound of the probability
-    high: float  # certain upper bound of the probability
-    leaves: tuple[int, ...]  # ids of the paths
-    matched: bool = True  # False for NO_ANSWER, which groups all leaves without a match
+    leaves: tuple[int, ...] = ()  # ids of the paths with this answer
+    texts: int = 0  # how many texts have it, explored ones and those of other seeds included
+    matched: bool = True  # False for NO_ANSWER, which groups all texts without a match
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
     """All answers of a run."""
 
-    # The most probable first, by what is certain: by `low`, then by weight. For independent texts,
-    # by low + weight * (1 - explored), because their shares say where unseen texts are.
+    # The most probable first, by what is certain: by `low`, then by estimate. For independent
+    # texts, by low + estimate * (1 - explored): their shares say where unseen texts are.
     ranked: tuple[Answer, ...]
     undecided: tuple[int, ...]  # leaves of a stopped run whose answer is not complete
     explored: float  # probability (0 to 1) of all texts seen
-    decided: tuple[LeafAnswer, ...] = ()  # the answers of the other leaves, in order of birth
+    # The answers of the other leaves, in order of birth
+    decided: Mapping[int, TextAnswer] = field(default_factory=dict)
     unfinished: float = 0.0  # weight of the undecided leaves
     log_texts: float = 0.0  # ln of the number of texts that are possible
 
@@ -104,96 +110,128 @@ class Answers:
         )
 
 
-def group_answers(run: RunState, part: GivenPart = TEXT, same: SameAnswer = exact) -> Answers:
-    """The answers of a run.
+def group_answers(
+    run: RunState, part: GivenPart | Callable[[str], str | None] = TEXT, same: SameAnswer = exact
+) -> Answers:
+    """The answers of a run: of its leaves, of explored texts, and of the texts of other seeds.
 
     Args:
         part: Which part of a text is its answer: the whole `text`, its first `sentence`, the text
             `after-thinking` (after the last end of thinking, such as `</think>`, by the markers
             that the chat template names, or else by those of the common families; all of it if
-            there is none; a thought that is not closed is undecided), or the one group of a
-            regular expression's first match, given as `re.compile(...)` or as `regex:PATTERN`,
-            which type checkers accept from `check_part`. A sentence ends at a line break, or where
-            `sentencex` finds its end (see `eab.analysis.answer_parts`).
+            there is none; a thought that is not closed is undecided), the one group of a regular
+            expression's first match, given as `re.compile(...)` or as `regex:PATTERN`, which type
+            checkers accept from `check_part`, or what a function of the whole text returns. A
+            sentence ends at a line break, or where `sentencex` finds its end (see
+            `eab.analysis.answer_parts`).
         same: The rule that decides whether two texts are the same answer.
 
     Raises:
         ConfigError: The part is unknown, or its pattern is wrong or takes too long.
     """
-    decided, undecided = leaf_answers(run, part)
-    seen = {leaf.tokens: leaf.probability for leaf in decided}
-    explored = min(1.0, math.fsum(seen.values()))
+    found = text_answers(run, part)
+    answers = [answer for _, answer in found if answer is not None]
+    heaviest_first = [answers[at] for at in largest_first([each.weight for each in answers])]
+    numbers = answer_numbers(run.started.prompt, heaviest_first, same)
+    groups: defaultdict[str, list[TextAnswer]] = defaultdict(list)
+    for number, answer in zip(numbers, heaviest_first, strict=True):
+        groups[str(number)].append(answer)
+    labels = labels_of([run], _labelling(groups))
+    leaves = [(text.leaf, answer) for text, answer in found if text.leaf and text.in_estimate]
+    undecided = [leaf for leaf, answer in leaves if answer is None]
     return Answers(
-        _ranked(run, decided, 1.0 - explored, same),
-        undecided,
-        explored,
-        decided,
-        math.fsum(run.paths[leaf].weight for leaf in undecided),
+        _ranked(run, labels, groups),
+        tuple(leaf.id for leaf in undecided),
+        1.0 - labels.unexplored,
+        {leaf.id: answer for leaf, answer in leaves if answer is not None},
+        math.fsum(leaf.weight for leaf in undecided),
         run.started.config.max_new_tokens * math.log(run.started.model.vocab_size),
     )
 
 
-def leaf_answers(
-    run: RunState, part: GivenPart = TEXT
-) -> tuple[tuple[LeafAnswer, ...], tuple[int, ...]]:
-    """The answer of each leaf, and the ids of the leaves whose answer is not complete."""
-    part = part_of(part)
-    read = reader(part)
-    own = {SENTENCE: _first_sentence, AFTER_THINKING: _after_thinking}.get(part)
-    by_leaf = {
-        leaf.id: own(run, leaf) if own else _answer_in(run, leaf, read) for leaf in run.leaves()
+def _labelling(groups: Mapping[str, Sequence[TextAnswer]]) -> Labelling:
+    """Labels each text with the number of its answer, from the token on that decides it."""
+    labels = {
+        answer.known.ids: (answer.count, number)
+        for number, answers in groups.items()
+        for answer in answers
     }
-    decided = tuple(answer for answer in by_leaf.values() if answer is not None)
-    return decided, tuple(leaf for leaf, answer in by_leaf.items() if answer is None)
+    return Labelling(tuple(groups), lambda _, text: labels.get(text.ids))
 
 
-def _first_sentence(run: RunState, leaf: Path) -> LeafAnswer | None:
-    tokens = list(run.tokens(leaf.id))
+def _ranked(
+    run: RunState, labels: Labels, groups: Mapping[str, Sequence[TextAnswer]]
+) -> tuple[Answer, ...]:
+    answers = [_answer(label, groups[label.name]) for label in labels]
+    answers = [answers[at] for at in largest_first([answer.estimate for answer in answers])]
+    unseen = labels.unexplored if run.started.config.policy == "independent" else 0.0
+    known = [answer.low + unseen * answer.estimate for answer in answers]
+    return tuple(answers[at] for at in largest_first(known))
+
+
+def _answer(label: Label, members: Sequence[TextAnswer]) -> Answer:
+    leaves = [each.known.leaf for each in members if each.known.in_estimate]
+    return Answer(
+        token_text.encodable(members[0].text.strip()),
+        label.estimate,
+        label.low,
+        label.high,
+        label.standard_error,
+        tuple(leaf.id for leaf in leaves if leaf is not None),
+        len(members),
+        members[0].matched,
+    )
+
+
+def text_answers(
+    run: RunState, part: GivenPart | Callable[[str], str | None] = TEXT
+) -> list[tuple[KnownText, TextAnswer | None]]:
+    """Each known text of a run and its answer, None if that is not complete."""
+    read = part if callable(part) else reader(part_of(part))
+    named = {SENTENCE: _first_sentence, AFTER_THINKING: _after_thinking}
+    own = named.get(part) if isinstance(part, str) else None
+    texts = known_texts(run)
+    return [(each, own(run, each) if own else _answer_in(each, read)) for each in texts]
+
+
+def _first_sentence(run: RunState, known: KnownText) -> TextAnswer | None:
+    tokens = known.tokens
     # before any stop string cut it; a character that is not complete is not read
     raw = b"".join(token_text.to_bytes(token.text) for token in tokens if not token.special)
     text = _DECODER("surrogateescape").decode(raw)
     if found := first_sentence(text, whole=False):
         count = _tokens_that_decide(tokens, text, found, run.started.config.stop)
-        if count is not None and not (leaf.cut and count == len(tokens)):
-            return _leaf_answer(leaf, tokens[:count], text[: found[0]])
-    if leaf.status != "finished":
+        if count is not None and not (known.cut and count == len(tokens)):
+            return _text_answer(known, count, text[: found[0]])
+    if known.text is None:
         return None
-    text = run.text(leaf.id)
-    found = first_sentence(text, whole=True)
-    return _leaf_answer(leaf, tokens, text[: found[0]] if found else text)
+    found = first_sentence(known.text, whole=True)
+    return _text_answer(known, len(tokens), known.text[: found[0]] if found else known.text)
 
 
-def _after_thinking(run: RunState, leaf: Path) -> LeafAnswer | None:
-    tokens = list(run.tokens(leaf.id))
-    text = token_text.exact(token.text for token in tokens)
+def _after_thinking(run: RunState, known: KnownText) -> TextAnswer | None:
+    text = token_text.exact(token.text for token in known.tokens)
     prompt = token_text.join(run.started.prompt_texts)
     start = end_of_thinking(prompt, text, run.started.model.thinking)
-    if leaf.status != "finished" or start is None:
+    if known.text is None or start is None:
         return None
     left, kept = len(token_text.to_bytes(text[:start])), b""
-    for token in tokens:
+    for token in known.tokens:
         raw = token_text.to_bytes(token.text)
         kept += b"" if token.special else raw[max(0, left) :]
         left -= len(raw)
-    answer = token_text.from_bytes(kept[: max(0, len(kept) - leaf.cut)])
-    return _leaf_answer(leaf, tokens, answer)
+    answer = token_text.from_bytes(kept[: max(0, len(kept) - known.cut)])
+    return _text_answer(known, len(known.tokens), answer)
 
 
-def _answer_in(run: RunState, leaf: Path, read: Callable[[str], str | None]) -> LeafAnswer | None:
-    if leaf.status != "finished":
+def _answer_in(known: KnownText, read: Callable[[str], str | None]) -> TextAnswer | None:
+    if known.text is None:
         return None
-    return _leaf_answer(leaf, list(run.tokens(leaf.id)), read(run.text(leaf.id)))
+    return _text_answer(known, len(known.tokens), read(known.text))
 
 
-def _leaf_answer(leaf: Path, tokens: Sequence[Token], text: str | None) -> LeafAnswer:
-    return LeafAnswer(
-        leaf.id,
-        leaf.weight,
-        tuple(token.id for token in tokens),
-        log_prob_of(tokens),
-        NO_ANSWER if text is None else text,
-        text is not None,
-    )
+def _text_answer(known: KnownText, count: int, text: str | None) -> TextAnswer:
+    return TextAnswer(known, count, NO_ANSWER if text is None else text, text is not None)
 
 
 def _tokens_that_decide(
@@ -215,59 +253,10 @@ def _tokens_that_decide(
     return None
 
 
-def _ranked(
-    run: RunState, decided: Sequence[LeafAnswer], unexplored: float, same: SameAnswer
-) -> tuple[Answer, ...]:
-    heaviest_first = [decided[at] for at in largest_first([leaf.weight for leaf in decided])]
-    groups: defaultdict[int, list[LeafAnswer]] = defaultdict(list)
-    numbers = answer_numbers(run.started.prompt, heaviest_first, same)
-    for number, leaf in zip(numbers, heaviest_first, strict=True):
-        groups[number].append(leaf)
-    answers = [_answer(members, unexplored) for members in groups.values()]
-    answers = [answers[at] for at in largest_first([answer.weight for answer in answers])]
-    unseen = unexplored if run.started.config.policy == "independent" else 0.0
-    known = [answer.low + unseen * answer.weight for answer in answers]
-    return _within_bounds([answers[at] for at in largest_first(known)], unexplored)
-
-
-def _within_bounds(answers: Sequence[Answer], unexplored: float) -> tuple[Answer, ...]:
-    lows, weights = [one.low for one in answers], [one.weight for one in answers]
-    moved = within_bounds(lows, weights, unexplored)
-    return tuple(replace(one, weight=weight) for one, weight in zip(answers, moved, strict=True))
-
-
-def within_bounds(
-    lows: Sequence[float], weights: Sequence[float], unexplored: float
-) -> list[float]:
-    """Weights moved into their bounds, of which `lows` are the lower ones, so that together they
-    leave no more than all unseen probability.
-    """
-    unseen = [
-        min(max(0.0, weight - low), unexplored) for low, weight in zip(lows, weights, strict=True)
-    ]
-    scale = unexplored / max(unexplored, math.fsum(unseen)) if unexplored else 0.0
-    return [low + part * scale for low, part in zip(lows, unseen, strict=True)]
-
-
-def _answer(members: Sequence[LeafAnswer], unexplored: float) -> Answer:
-    # several leaves may share the same deciding tokens; count them once
-    known = {leaf.tokens: leaf.probability for leaf in members}
-    low = min(1.0, math.fsum(known.values()))
-    weight = math.fsum(leaf.weight for leaf in members)
-    return Answer(
-        token_text.encodable(members[0].text.strip()),
-        weight,
-        low,
-        min(1.0, low + unexplored),
-        tuple(leaf.leaf for leaf in members),
-        members[0].matched,
-    )
-
-
 def answer_numbers(
-    question: str, decided: Sequence[LeafAnswer], same: SameAnswer = exact
+    question: str, decided: Sequence[TextAnswer], same: SameAnswer = exact
 ) -> list[int]:
-    """For each leaf, the number of its answer; same answer, same number; -1 for no answer."""
+    """For each text, the number of its answer; same answer, same number; -1 for no answer."""
     numbers = iter(grouped(question, [leaf.text for leaf in decided if leaf.matched], same))
     return [next(numbers) if leaf.matched else -1 for leaf in decided]
 

@@ -13,29 +13,19 @@ the estimate, and as they are independent, it has a standard error. A single tre
 may hold the texts of the others (`RunState.repeats`).
 """
 
-import bisect
 import math
-import re
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-import msgspec
 import numpy as np
 
-from eab import token_text
-from eab.analysis import answer_parts
-from eab.analysis.answer_parts import Searcher
-from eab.analysis.answers import within_bounds
+from eab.analysis.known_texts import KnownText, known_texts
 from eab.errors import ConfigError
 from eab.events import LabelRule
 from eab.formatting import quoted
-from eab.run import Path, RunState, Token, log_prob_of
-
-# A text that labelled texts contain, a pattern found in them, or a function of a complete text
-Rule: TypeAlias = str | re.Pattern[str] | Callable[[str], bool]
+from eab.run import RunState, log_prob_of
 
 TokenIds: TypeAlias = tuple[int, ...]
 # Where a label is decided: how many tokens of a leaf's text it takes, and the label, None for none
@@ -90,8 +80,8 @@ class Labels:
         return len(self.labels)
 
 
-# Called with a run, the tokens of a text, and the text, None while it is not complete
-LabelOf: TypeAlias = Callable[[RunState, Sequence[Token], str | None], Decided | None]
+# Called with a run and a text of it
+LabelOf: TypeAlias = Callable[[RunState, KnownText], Decided | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,47 +92,21 @@ class Labelling:
     label_of: LabelOf
     marks: tuple[LabelRule, ...] = ()
 
-    def decisions(self, run: RunState) -> Iterator["DecidedLeaf"]:
-        """The texts of the tree, with those of pruned paths, and explored ones."""
+    def decisions(self, run: RunState) -> Iterator["Decision"]:
+        """What decides the label of each text that the run knows."""
         marked = _marked(run, self.marks)
-        for leaf, tokens, text, weights in _texts(run):
-            marks = _marks_of(tokens, marked)
-            decided = self.label_of(run, tokens, text)
+        for text in known_texts(run):
+            marks = _marks_of(text, marked)
+            decided = self.label_of(run, text)
             if decided is not None and marks and marks[0][0] <= decided[0]:
                 decided = None  # a mark before it overrides it
-            yield DecidedLeaf(leaf, tokens, weights, text is not None, marks, decided)
+            yield Decision(text, marks, decided)
 
 
-def _texts(
-    run: RunState,
-) -> Iterator[tuple[Path | None, Sequence[Token], str | None, "SeedWeight"]]:
-    """Of each text its leaf, None if the tree does not have it, its tokens, it as a whole, if it is
-    complete, and its weight.
-    """
-    for leaf in (path for path in run.paths if not path.children):
-        text = None if leaf.finish_reason is None else run.text(leaf.id)
-        weight = 0.0 if leaf.status == "pruned" else leaf.weight
-        yield leaf, list(run.tokens(leaf.id)), text, SeedWeight(None, weight)
-    for seed, texts in [(None, run.explored), *run.repeats.items()]:
-        for each in texts:
-            text = None if each.finish_reason == "unfinished" else each.text
-            yield None, each.tokens, text, SeedWeight(seed, each.weight)
+class Decision(NamedTuple):
+    """A text, and what decides its label."""
 
-
-class SeedWeight(NamedTuple):
-    """The weight of a text in the run with this seed, None for the run itself."""
-
-    seed: int | None
-    weight: float
-
-
-class DecidedLeaf(NamedTuple):
-    """The leaf of a text, and what decides its label."""
-
-    leaf: Path | None  # None if the tree does not have the text
-    tokens: Sequence[Token]
-    weight: SeedWeight
-    is_complete: bool
+    text: KnownText
     marks: list[tuple[int, str]]  # the marks of its text, the nearest one last
     decided: Decided | None  # where a rule decides it, unless a mark does so before
 
@@ -150,176 +114,6 @@ class DecidedLeaf(NamedTuple):
     def last(self) -> Decided | None:
         """What its text is labelled by."""
         return self.marks[-1] if self.marks else self.decided
-
-
-def labelled(run: RunState, rules: Sequence[LabelRule]) -> Labels:
-    """The labels of a run by marks and rules such as those in its file; later ones override.
-
-    Raises:
-        ConfigError: A pattern is wrong or takes too long.
-    """
-    return labels_of([run], recorded(rules))
-
-
-def recorded(rules: Sequence[LabelRule]) -> "Labelling":
-    """How marks and rules such as those in a run's file label texts, for the next seconds.
-
-    Raises:
-        ConfigError: A pattern is wrong; or, later, takes too long.
-    """
-    marks = tuple(rule for rule in rules if rule.kind == "mark")
-    end = time.monotonic() + answer_parts.MOST_SECONDS  # for all patterns: a file may have many
-    others = [(rule.label, _holds_as_recorded(rule, end)) for rule in rules if rule.kind != "mark"]
-    names = tuple(dict.fromkeys(rule.label for rule in rules))
-    return Labelling(names, _by_rules(others), marks)
-
-
-def labelled_by(
-    runs: Sequence[RunState], rules: Mapping[str, Rule] | Callable[[str], Any]
-) -> Labels:
-    """The labels by rules of a program.
-
-    Args:
-        runs: One run, or several that differ only in their seeds.
-        rules: For each label a text that such texts contain, a pattern that is found in them, or a
-            function that is given a complete text and returns whether it has the label; later ones
-            override earlier ones. Or a function that returns the label of a text, None for none.
-
-    Raises:
-        ConfigError: A rule is none of these, or a function returns something else.
-    """
-    return labels_of(runs, by_program(rules))
-
-
-def by_program(rules: Mapping[str, Rule] | Callable[[str], Any]) -> "Labelling":
-    """How the rules of a program label texts; see `labelled_by`."""
-    if callable(rules):
-        return Labelling((), _by_function(rules))
-    if not isinstance(rules, Mapping) or not rules:
-        raise ConfigError(
-            f"the rules are {quoted(rules)}; give a dictionary such as {{'Paris': 'Paris'}}, or a "
-            "function that returns the label of a text"
-        )
-    holds = [(_checked_name(label), _holds(rule)) for label, rule in rules.items()]
-    return Labelling(tuple(dict.fromkeys(label for label, _ in holds)), _by_rules(holds))
-
-
-def probability(run: RunState, of: Rule) -> Label:
-    """How likely it is that a text contains a text or a pattern, or that a function is true of it.
-
-    Raises:
-        ConfigError: It is none of these, or the function returns no bool.
-    """
-    name = of if isinstance(of, str) else getattr(of, "__name__", str(of))
-    return labelled_by([run], {name or " ": of}).labels[0]
-
-
-def is_json(text: str) -> bool:
-    """Whether the text is valid JSON, and nothing else but white space around it."""
-    try:
-        msgspec.json.decode(text.encode("utf-8", "replace"))
-    except msgspec.DecodeError:
-        return False
-    return True
-
-
-def _checked_name(label: object) -> str:
-    if not isinstance(label, str) or not label:
-        raise ConfigError(f"a label is {quoted(label)}; give a text of at least one character")
-    return label
-
-
-# ---- rules
-
-
-@dataclass(frozen=True, slots=True)
-class _Holds:
-    """Whether a rule holds for a text."""
-
-    of: Callable[[str], bool]
-    # Whether the answer yes stays, however the text goes on
-    stays: bool = False
-
-
-def _holds_as_recorded(rule: LabelRule, end: float) -> _Holds:
-    if rule.kind == "json":
-        return _Holds(is_json)
-    if rule.kind == "pattern":
-        return _is_found(Searcher(rule.text, end=end))
-    wanted = _lower(rule.text)
-    return _Holds(lambda text: wanted in _lower(text), stays=True)
-
-
-def _holds(rule: Rule) -> _Holds:
-    if isinstance(rule, str) and rule:
-        return _Holds(lambda text: rule in text, stays=True)
-    if isinstance(rule, re.Pattern):
-        return _is_found(Searcher.of(rule))
-    if callable(rule):
-        return _Holds(lambda text: _checked_bool(rule(text)))
-    raise ConfigError(
-        f"the property is {quoted(rule)}; give a text that the model might write, a pattern, "
-        "or a function of a text"
-    )
-
-
-def _is_found(pattern: Searcher) -> _Holds:
-    return _Holds(lambda text: pattern.search(text) is not None, stays=not pattern.looks_around)
-
-
-def _lower(text: str) -> str:
-    """Each character by itself: the lower case of a text must not depend on what follows it."""
-    return text.lower() if text.isascii() else "".join(map(str.lower, text))
-
-
-def _checked_bool(value: object) -> bool:
-    if not isinstance(value, bool | np.bool_):
-        raise ConfigError(f"the property returned {quoted(value)}; return True or False")
-    return bool(value)
-
-
-def _by_rules(rules: Sequence[tuple[str, _Holds]]) -> LabelOf:
-    def label_of(run: RunState, tokens: Sequence[Token], whole: str | None) -> Decided | None:
-        # What may still become part of a stop string is cut off with it.
-        margin = max((len(stop) for stop in run.started.config.stop), default=1) - 1
-        is_complete = whole is not None
-        text = _certain(tokens, margin) if whole is None else whole
-        for number, (label, holds) in enumerate(reversed(rules)):
-            if not (is_complete or holds.stays) or not holds.of(text):
-                continue
-            if number or not holds.stays:  # a rule that overrides this one may hold later
-                return (len(tokens), label) if is_complete else None
-            needed = bisect.bisect_left(
-                range(len(tokens)),
-                True,
-                key=lambda count: holds.of(_certain(tokens[:count], margin)),
-            )
-            return needed, label
-        return (len(tokens), None) if is_complete else None
-
-    return label_of
-
-
-def _certain(tokens: Sequence[Token], margin: int) -> str:
-    """The part of an unfinished text that no later token changes."""
-    text = token_text.exact(token.shown for token in tokens)
-    return text[: max(0, len(text) - margin)].rstrip(_PARTS_OF_CHARACTERS)
-
-
-_PARTS_OF_CHARACTERS: Final = "".join(map(chr, range(0xDC80, 0xDD00)))
-
-
-def _by_function(function: Callable[[str], Any]) -> LabelOf:
-    def label_of(_: RunState, tokens: Sequence[Token], whole: str | None) -> Decided | None:
-        if whole is None:
-            return None
-        label = function(whole)
-        return len(tokens), None if label is None else _checked_name(label)
-
-    return label_of
-
-
-# ---- probabilities
 
 
 def labels_of(runs: Sequence[RunState], labelling: Labelling) -> Labels:
@@ -361,10 +155,23 @@ def _weights(
     weights = defaultdict(lambda: defaultdict(float))
     for each in labelling.decisions(run):
         for decided in [*filter(None, [each.decided]), *each.marks]:
-            cells.add(each.tokens, each.leaf, decided)
+            cells.add(each.text, decided)
         if each.last is not None:
-            weights[each.weight.seed][each.last[1]] += each.weight.weight
+            weights[each.text.seed][each.last[1]] += each.text.weight
     return [weights[seed] for seed in (None, *run.complete_repeats)]
+
+
+def within_bounds(
+    lows: Sequence[float], weights: Sequence[float], unexplored: float
+) -> list[float]:
+    """Weights moved into their bounds, of which `lows` are the lower ones, so that together they
+    leave no more than all unseen probability.
+    """
+    unseen = [
+        min(max(0.0, weight - low), unexplored) for low, weight in zip(lows, weights, strict=True)
+    ]
+    scale = unexplored / max(unexplored, math.fsum(unseen)) if unexplored else 0.0
+    return [low + part * scale for low, part in zip(lows, unseen, strict=True)]
 
 
 def _standard_error(weights: Sequence[float]) -> float | None:
@@ -382,9 +189,9 @@ def _marked(run: RunState, marks: Sequence[LabelRule]) -> dict[TokenIds, str]:
     return found
 
 
-def _marks_of(tokens: Sequence[Token], marked: Mapping[TokenIds, str]) -> list[tuple[int, str]]:
+def _marks_of(text: KnownText, marked: Mapping[TokenIds, str]) -> list[tuple[int, str]]:
     """The marks of a text: how many tokens each needs, and its label; the nearest one last."""
-    ids = tuple(token.id for token in tokens)
+    ids = text.ids if marked else ()
     counts = sorted({len(each) for each in marked})
     return [(count, marked[ids[:count]]) for count in counts if ids[:count] in marked]
 
@@ -397,12 +204,12 @@ class _Cells:
         self._cells: dict[TokenIds, tuple[str | None, float | None]] = {}
         self.places: list[tuple[int, int, str]] = []  # leaf, number of tokens, label
 
-    def add(self, tokens: Sequence[Token], leaf: Path | None, decided: Decided) -> None:
+    def add(self, text: KnownText, decided: Decided) -> None:
         count, label = decided
-        ids = tuple(token.id for token in tokens[:count])
+        ids = text.ids[:count]
         if label and (ids not in self._cells or self._cells[ids][0] != label):
-            self.places += [] if leaf is None else [(leaf.id, count, label)]
-        self._cells[ids] = label, log_prob_of(tokens[:count])
+            self.places += [] if text.leaf is None else [(text.leaf.id, count, label)]
+        self._cells[ids] = label, log_prob_of(text.tokens[:count])
 
     def probabilities(self) -> Mapping[str | None, float]:
         """The probability of each label: of its cells without the cells inside them."""

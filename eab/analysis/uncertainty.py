@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from eab.analysis.answer_parts import TEXT, GivenPart
-from eab.analysis.answers import Answers, answer_numbers, entropy, leaf_answers
+from eab.analysis.answers import Answers, answer_numbers, entropy, text_answers
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.run import Path, RunState, largest_first, least_probability
 
@@ -78,26 +78,25 @@ def uncertainty(run: RunState, answers: Answers) -> Uncertainty:
     answer_of = {
         leaf: number for number, answer in enumerate(answers.ranked) for leaf in answer.leaves
     }
+    decided = answers.decided
     # In an imported run, a leaf stands for all samples with its text.
     samples = {
-        leaf.leaf: round(leaf.weight * run.started.imported) or 1 for leaf in answers.decided
+        leaf: round(answer.weight * run.started.imported) or 1 for leaf, answer in decided.items()
     }
-    units = [
-        {answer_of[leaf.leaf]: 1.0} for leaf in answers.decided for _ in range(samples[leaf.leaf])
-    ]
-    texts = len(units) if independent else len({leaf.tokens for leaf in answers.decided})
+    units = [{answer_of[leaf]: 1.0} for leaf in decided for _ in range(samples[leaf])]
+    texts = len(units) if independent else len({answer.tokens for answer in decided.values()})
     low, high = answers.entropy_bounds
     reason = f"{'only one' if texts else 'no'} text has an answer"
     if texts > 1 or (texts and high - low < _KNOWN):
         reason = ""
     limits = _limits(run)
     known = [
-        (leaf.weight, leaf.log_prob, len(leaf.tokens))
-        for leaf in answers.decided
-        if leaf.log_prob is not None
+        (answer.weight, log_prob, answer.count)
+        for answer in decided.values()
+        if (log_prob := answer.log_prob) is not None
     ]
-    known = known if len(known) == len(answers.decided) else []
-    estimate = entropy([answer.weight for answer in answers.ranked])
+    known = known if len(known) == len(decided) else []
+    estimate = entropy([answer.estimate for answer in answers.ranked])
     if not independent:
         estimate = math.fsum(fork.contribution for fork in attribute_to_forks(run, answers))
     return Uncertainty(
@@ -153,7 +152,10 @@ def semantic_entropy_of_runs(
     for trees. Runs in which no leaf is decided are left out. What is known at forks is not used.
     """
     decided = [
-        (number, leaf) for number, run in enumerate(runs) for leaf in leaf_answers(run, part)[0]
+        (number, answer)
+        for number, run in enumerate(runs)
+        for text, answer in text_answers(run, part)
+        if answer is not None and text.in_estimate
     ]
     if len({(number, leaf.tokens) for number, leaf in decided}) < 2:
         return Estimate(None, None)

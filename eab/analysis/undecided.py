@@ -22,10 +22,11 @@ def undecided(run: RunState, labelling: Labelling, most: int) -> list[Beginning]
     explored. Only the candidates that the run lists can be named; the rest is missing.
     """
     known = _Known()
-    for _, tokens, _, is_complete, marks, decided in labelling.decisions(run):
-        ends = [len(tokens), *(count for count, _ in marks), *([decided[0]] if decided else [])]
-        is_open = not (is_complete or marks or decided)  # such as where the path limit dropped it
-        known.add(tokens, min(ends), is_open)
+    for text, marks, decided in labelling.decisions(run):
+        ends = [len(text.tokens), *(count for count, _ in [*marks, *filter(None, [decided])])]
+        # such as where the path limit dropped it
+        is_open = text.text is None and not (marks or decided)
+        known.add(text.tokens, min(ends), is_open)
     return known.left(most)
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 from eab import record
 from eab.analysis.answer_parts import TEXT
 from eab.analysis.answers import Answers, group_answers
-from eab.analysis.labels import Label, Labels, Rule, labelled, labelled_by, probability
+from eab.analysis.label_rules import Rule, labelled, labelled_by, probability
+from eab.analysis.labels import Label, Labels
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.analysis.uncertainty import Uncertainty, uncertainty
 from eab.api.answer_functions import AnyPart, answers_by, checked_rule

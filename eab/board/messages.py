@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 from eab import token_text
 from eab.analysis.answers import group_answers
 from eab.analysis.kv_allocation import separate_bytes
-from eab.analysis.labels import labelled
+from eab.analysis.label_rules import labelled
 from eab.analysis.merged_runs import Merged, graft, merge
 from eab.analysis.uncertainty import attribute_to_forks
 from eab.board.still import MAX_BYTES_OF_CHARACTER, pieces
@@ -375,7 +375,7 @@ def deciding_forks(run: RunState) -> dict[str, Any] | None:
             [fork.path, round(fork.contribution / total, 4), effect_words(fork, forks)]
             for fork in forks
         ],
-        "answers": [[token_text.visible(answer.text), list(answer.leaves)] for answer in shared],
+        "answers": [[token_text.visible(answer.name), list(answer.leaves)] for answer in shared],
     }
 
 

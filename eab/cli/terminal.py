@@ -227,7 +227,7 @@ def answers_summary(run: RunState, answers: Answers, *, narrow: bool = False) ->
     """The answers of a run and the forks that decide them; `narrow` leaves out a column."""
     names = ["weight", "at least", "at most", "texts", "answer"]
     rows = [
-        [*_percents(answer), str(len(answer.leaves)), token_text.visible(answer.text)]
+        [*_percents(answer), str(answer.texts), token_text.visible(answer.name)]
         for answer in answers.ranked
     ]
     table = _table(names, rows, leave_out=("texts",) if narrow else ())
@@ -240,7 +240,7 @@ def answers_summary(run: RunState, answers: Answers, *, narrow: bool = False) ->
 
 
 def _percents(answer: Answer) -> tuple[str, str, str]:
-    return f"{answer.weight:.1%}", f"{answer.low:.1%}", f"{answer.high:.1%}"
+    return f"{answer.estimate:.1%}", f"{answer.low:.1%}", f"{answer.high:.1%}"
 
 
 def _tree(run: RunState, unknown: Collection[Place]) -> Tree:

@@ -14,7 +14,8 @@ from typing import Final
 
 import torch
 
-from eab.analysis.labels import Labelling, labels_of, recorded
+from eab.analysis.label_rules import recorded
+from eab.analysis.labels import Labelling, labels_of
 from eab.analysis.merged_runs import leave
 from eab.analysis.undecided import Beginning, undecided
 from eab.caches.prefixed_tree import prefix_cache

@@ -1,11 +1,13 @@
-"""The probability of each answer: a bar for the certain bounds, a diamond for the estimate. Also
-the answers of a class, compared with the model's probabilities.
+"""The probability of each answer or label: a bar for the certain bounds, and a diamond for the
+estimate, with its standard error if there is one. Also the answers of a class, compared with the
+model's probabilities.
 """
 
 from collections.abc import Sequence
 
 from eab import token_text
 from eab.analysis.answers import Answer, Answers
+from eab.analysis.labels import Label
 from eab.figures.charts import BLUE, ORANGE, bar_pattern, laid_out, text_label
 from eab.figures.drawing import go
 from eab.formatting import counted, listed, quoted
@@ -17,23 +19,33 @@ _ESTIMATE = "#b35900"  # its shape and white edge also distinguish it from the b
 
 def answers_figure(answers: Answers) -> go.Figure:
     """One row per answer, the most likely at the top, with its probability in percent."""
-    drawn = answers.ranked[:DRAWN]
-    rows = list(range(len(drawn)))
+    return bounds_figure([(_words(answer), answer) for answer in answers.ranked[:DRAWN]])
+
+
+def _words(answer: Answer) -> str:
+    return token_text.visible(answer.name) or "(nothing)"
+
+
+def bounds_figure(labels: Sequence[tuple[str, Label]]) -> go.Figure:
+    """One row per label, by its words, with its probability in percent."""
+    rows = list(range(len(labels)))
     certain = go.Bar(
         name="certain bounds of the probability",
         orientation="h",
         y=rows,
-        base=[100 * answer.low for answer in drawn],
-        x=[100 * (answer.high - answer.low) for answer in drawn],
+        base=[100 * label.low for _, label in labels],
+        x=[100 * (label.high - label.low) for _, label in labels],
         marker={"color": BLUE},
-        customdata=[[answer.low, answer.high] for answer in drawn],
+        customdata=[[label.low, label.high] for _, label in labels],
         hovertemplate="at least %{customdata[0]:.2%}, at most %{customdata[1]:.2%}<extra></extra>",
     )
+    errors = [100 * (label.standard_error or 0.0) for _, label in labels]
     estimate = go.Scatter(
         name="estimated from the weights",
         mode="markers",
         y=rows,
-        x=[100 * answer.weight for answer in drawn],
+        x=[100 * label.estimate for _, label in labels],
+        error_x={"array": errors, "visible": any(errors), "color": _ESTIMATE},
         marker={
             "color": _ESTIMATE,
             "size": 12,
@@ -45,23 +57,19 @@ def answers_figure(answers: Answers) -> go.Figure:
     figure = go.Figure([certain, estimate])
     figure.update_layout(
         margin={"l": 0, "r": 12, "t": 8, "b": 0},
-        height=130 + 34 * len(drawn),
+        height=130 + 34 * len(labels),
         bargap=0.6,
         legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0},
         xaxis={"title": {"text": "probability (%)"}, "range": [0, 101]},
         yaxis={
             "tickmode": "array",
             "tickvals": rows,
-            "ticktext": [_label(answer) for answer in drawn],
-            "range": [len(drawn) - 0.5, -0.5],
+            "ticktext": [text_label(words, _MAX_LABEL) for words, _ in labels],
+            "range": [len(labels) - 0.5, -0.5],
             "automargin": True,
         },
     )
     return figure
-
-
-def _label(answer: Answer) -> str:
-    return text_label(token_text.visible(answer.text) or "(nothing)", _MAX_LABEL)
 
 
 _LONGEST_LABEL = 40  # characters

@@ -277,7 +277,7 @@ def answers_sentence(answers: Answers) -> str:
     if not answers.ranked:
         return f"No answer yet{undecided}."
     first, winner = answers.ranked[0], answers.winner
-    is_counted = {leaf.log_prob for leaf in answers.decided} == {None}
+    is_counted = {answer.log_prob for answer in answers.decided.values()} == {None}
     bounds = (
         ", its share of the samples, whose probabilities are not known."
         if is_counted
@@ -288,13 +288,13 @@ def answers_sentence(answers: Answers) -> str:
         "would help."
     )
     certain = (
-        f" No other answer can be more likely than “{_quoted(winner.text)}”."
+        f" No other answer can be more likely than “{_quoted(winner.name)}”."
         if winner is not None
         else ""
     )
     return (
         f"{counted(len(answers.ranked), 'answer')}{undecided}: the most likely one seen, "
-        f"“{_quoted(first.text)}”, has {first.weight:.1%} (estimated){bounds}{certain}"
+        f"“{_quoted(first.name)}”, has {first.estimate:.1%} (estimated){bounds}{certain}"
     )
 
 

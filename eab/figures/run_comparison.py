@@ -155,7 +155,10 @@ def diff_entropy_sentence(a: RunState, b: RunState) -> str:
 def takeaway_sentence(a: RunState, b: RunState) -> str:
     """How much of all probability each run saw, and at the cost of how many tokens."""
     if not same_prompt(a, b):
-        return "The runs have different prompts or models: compare their costs, not their texts."
+        return (
+            "The runs have different prompts or models: compare their costs, and how likely a word "
+            "is in each."
+        )
     of_a, of_b = measures_of(a), measures_of(b)
     note = (
         " Every long text is improbable, so a few texts cover little of all probability."

@@ -113,11 +113,11 @@ def answers_table(answers: Answers) -> pd.DataFrame:
     """One row per answer, in their order: weight, certain bounds, number of texts, paths."""
     rows = [
         {
-            "answer": answer.text,
-            "weight": answer.weight,
+            "answer": answer.name,
+            "weight": answer.estimate,
             "at_least": answer.low,
             "at_most": answer.high,
-            "texts": len(answer.leaves),
+            "texts": answer.texts,
             "paths": " ".join(map(str, answer.leaves)),
         }
         for answer in answers.ranked

@@ -24,9 +24,9 @@ def apply(run: "RunState", event: TextScored) -> None:
         for step, (own, seen) in enumerate(pairs, start=len(before))
     ]
     if not event.model_log_probs:
-        text = _up_to_stop([*before, *new], StopStrings(run.started.config.stop))
-        reason = event.reason or "unfinished"
-        seed, sample = event.seed, Sample(text, (*before, *new), event.weight, reason, ())
+        text, cut = _up_to_stop([*before, *new], StopStrings(run.started.config.stop))
+        reason, tokens = event.reason or "unfinished", (*before, *new)
+        seed, sample = event.seed, Sample(text, tokens, event.weight, reason, (), cut=cut)
         (run.explored if seed is None else run.repeats.setdefault(seed, [])).append(sample)
         return
     if split(run.paths, stem, event.kept) == number:
@@ -53,14 +53,16 @@ def _check(run: "RunState", event: TextScored) -> None:
         raise RecordError("a scored text needs the same number of tokens and predictions")
 
 
-def _up_to_stop(tokens: Sequence[Token], stop: StopStrings) -> str:
-    """The text of these tokens, without control tokens and up to any stop string."""
+def _up_to_stop(tokens: Sequence[Token], stop: StopStrings) -> tuple[str, int]:
+    """The text of these tokens, without control tokens and up to any stop string, and how many
+    bytes that string cut off.
+    """
     raw, tail, cut = b"", b"", 0
     for token in tokens:
         if not token.special and not cut:
             raw += token_text.to_bytes(token.text)
             tail, cut = stop.search(tail, token.text) if stop else (b"", 0)
-    return token_text.join([token_text.from_bytes(raw[: len(raw) - cut])])
+    return token_text.join([token_text.from_bytes(raw[: len(raw) - cut])]), cut
 
 
 def _move_marks(run: "RunState", path: int, kept: int, rest: int) -> None:

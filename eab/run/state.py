@@ -372,6 +372,7 @@ class RunState:
             finish_reason=leaf.finish_reason or "unfinished",
             lineage=self.lineage(path),
             reward=leaf.reward,
+            cut=leaf.cut,
         )
 
     @property

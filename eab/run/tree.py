@@ -134,6 +134,7 @@ class Sample:
         finish_reason: `unfinished` while the run continues or if it was stopped.
         lineage: Ids of its paths, from the root to the leaf.
         reward: Its reward or label, if it was imported with one.
+        cut: How many bytes a stop string cut off the end of the text.
     """
 
     text: str
@@ -142,6 +143,7 @@ class Sample:
     finish_reason: Literal["stop", "length", "unfinished"]
     lineage: tuple[int, ...]
     reward: float | str | None = None
+    cut: int = 0
 
     @property
     def token_ids(self) -> tuple[int, ...]:

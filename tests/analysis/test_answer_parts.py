@@ -37,7 +37,7 @@ def test_the_answer_follows_the_last_thought_and_waits_for_its_end(
     text: str, answer: str | None
 ) -> None:
     answers = group_answers(flat_run([(text, 1.0, 0.5, True)]), "after-thinking")
-    assert [each.text for each in answers.ranked] == ([] if answer is None else [answer])
+    assert [each.name for each in answers.ranked] == ([] if answer is None else [answer])
     assert answers.undecided == (() if answer is not None else (1,))
 
 
@@ -122,7 +122,7 @@ def test_a_compiled_pattern_keeps_its_flags(run: RunState, flags: int) -> None:
     letters = {0: "", re.IGNORECASE: "(?i)", re.IGNORECASE | re.VERBOSE: "(?ix)"}[flags]
     given = group_answers(run, re.compile(r"IT IS (\w+)", flags))
     assert given == group_answers(run, check_part(rf"regex:{letters}IT IS (\w+)"))
-    assert len({answer.text for answer in given.ranked} - {"(no answer)"}) == (flags == re.I)
+    assert len({answer.name for answer in given.ranked} - {"(no answer)"}) == (flags == re.I)
 
 
 def test_an_unknown_part_is_refused(run: RunState) -> None:
@@ -147,7 +147,7 @@ def run() -> RunState:
 
 def test_texts_without_a_match_form_a_separate_answer(run: RunState) -> None:
     answers = group_answers(run, r"regex:is (\(no answer\)|\w+)")
-    found = {(one.text, one.matched): (one.weight, one.low, one.high) for one in answers.ranked}
+    found = {(one.name, one.matched): (one.estimate, one.low, one.high) for one in answers.ranked}
     assert found == {
         ("Rome", True): pytest.approx((0.5, 0.3, 0.6)),
         (NO_ANSWER, False): pytest.approx((0.3, 0.3, 0.6)),

@@ -47,7 +47,7 @@ def test_a_worked_example() -> None:
     last_word = group_answers(
         run, "text", lambda _, one, other: RULES["exact"]("", one.split()[-1], other.split()[-1])
     )
-    assert [one.weight for one in last_word.ranked] == pytest.approx([0.6, 0.2, 0.2])
+    assert [one.estimate for one in last_word.ranked] == pytest.approx([0.6, 0.2, 0.2])
     first, below, wording = attribute_to_forks(run, last_word)
     assert (first.path, below.path, wording.path) == (0, 2, 1)
     assert first.information == pytest.approx(entropy([0.6, 0.4]))

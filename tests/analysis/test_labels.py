@@ -9,7 +9,7 @@ import pytest
 from table_model import TableModel, random_table
 
 from eab import EntropyAdaptiveBranching, Run
-from eab.analysis.labels import is_json, labelled_by
+from eab.analysis.label_rules import is_json, labelled_by
 from eab.errors import ConfigError, RecordError
 from eab.events import Labelled, LabelRule
 

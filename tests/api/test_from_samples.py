@@ -193,7 +193,7 @@ def test_without_log_probabilities_only_shares_are_known(tmp_path: Path) -> None
         1.0,
     )
     first = run.answers().ranked[0]
-    assert (first.text, first.weight, first.low, first.high) == ("Paris.", 0.4, 0.0, 1.0)
+    assert (first.name, first.estimate, first.low, first.high) == ("Paris.", 0.4, 0.0, 1.0)
     scores = run.uncertainty()
     assert scores.rao_blackwellised is scores.predictive is None
     shares = (0.4, 0.2, 0.2, 0.2)

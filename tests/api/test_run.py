@@ -126,7 +126,7 @@ def test_answers_take_the_names_of_rules_and_functions() -> None:
         lambda text: match[1] if (match := re.search("(heads|tails)", text)) else None
     )
     assert by_function == pattern
-    assert run.answers(lambda text: None).ranked[0].text == NO_ANSWER
+    assert run.answers(lambda text: None).ranked[0].name == NO_ANSWER
     assert run.answers(same=lambda question, one, other: np.bool_(True)).ranked[0].low > 0.3
 
 

@@ -51,9 +51,9 @@ def test_one_answer_in_two_wordings_leaves_nothing_to_decide() -> None:
 def test_answers_that_several_texts_give_are_sent_with_their_paths() -> None:
     run, found = found_in("market")
     assert found["answers"] == [
-        [answer.text, list(answer.leaves)]
+        [answer.name, list(answer.leaves)]
         for answer in group_answers(run, "sentence").ranked
-        if answer.text != "flour."  # has a single text
+        if answer.name != "flour."  # has a single text
     ]
 
 

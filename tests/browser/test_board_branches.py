@@ -59,7 +59,7 @@ def test_texts_with_the_same_answer_share_a_box_with_their_total_weight(still: B
     joined = {*roots, *flour.leaves}
     assert shown.drawn_paths() == joined < apart
     for answer, root in zip(several, roots, strict=True):
-        expect(shown.box(root).locator(".weight")).to_have_text(f"{answer.weight:.0%}")
+        expect(shown.box(root).locator(".weight")).to_have_text(f"{answer.estimate:.0%}")
         name = shown.box(root).get_attribute("aria-label") or ""
         assert name.startswith(f"{len(answer.leaves)} texts with the answer “{answer.text}”")
         assert name.endswith(run.text(answer.leaves[0]).strip()), "the heaviest text"

@@ -8,7 +8,7 @@ import pytest
 from table_model import TableModel, random_table
 
 from eab import EntropyAdaptiveBranching, Run
-from eab.analysis.labels import labelled_by
+from eab.analysis.label_rules import labelled_by
 from eab.board.messages import board_message
 from eab.engine.exploring import repeat
 from eab.engine.job import more_seeds

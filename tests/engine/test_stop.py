@@ -199,7 +199,7 @@ def test_text_that_is_cut_off_is_never_shown(table) -> None:
     console.print(terminal.summary(run))
     shown = [console.export_text(), to_graphml(run).decode(), samples_table(run).to_csv()]
     shown += [samples_of_runs_table([("a", run)])["text"].str.cat(sep="|")]
-    shown += [one.text for one in group_answers(run, "text").ranked]
+    shown += [one.name for one in group_answers(run, "text").ranked]
     shown += _page_texts(run)
     assert [text for text in shown if " 1 2" in text] == []
 
@@ -226,12 +226,12 @@ def test_a_sentence_is_decided_once_no_stop_string_can_cut_it_off(count: int) ->
     model.texts = ("a!", "", "", "B", "<x>")
     config = replace(GREEDY, max_new_tokens=5)
     events = events_of(model, "0", config, stop=("a!BBB", "x"))
-    assert [one.text for one in group_answers(fold(events), "sentence").ranked] == ["B"]
+    assert [one.name for one in group_answers(fold(events), "sentence").ranked] == ["B"]
     steps = [one for one in events if getattr(one, "step", -1) < count]
     begun = group_answers(fold(steps), "sentence")
     assert not begun.ranked or count == 5
     free = run_of(model, "0", config, stop=("a!BBx",))
-    [answer] = group_answers(free, "sentence").decided
+    [answer] = group_answers(free, "sentence").decided.values()
     assert (answer.text, answer.tokens) == ("Ba!", (3, 0, 3, 3, 3)[:5])
 
 

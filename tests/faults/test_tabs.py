@@ -7,7 +7,6 @@ import re
 import signal
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,6 @@ from urllib.parse import urlencode
 import pytest
 from places import ROOT
 from raw_session import RawSession
-from waiting import wait_until
 
 from scripts.servers import free_port, serve_command, serving_explorer
 
@@ -26,7 +24,6 @@ pytestmark = pytest.mark.slow
 PROMPT = "Once upon a time, there was a"
 LONG = {"prompt": PROMPT, "seed": 1, "max_new_tokens": 60, "max_paths": 16, "min_fork_weight": 0.01}
 ENDLESS = LONG | {"max_new_tokens": 256, "max_paths": 64, "cache": "recompute"}
-KEY = "a-key-of-the-tests"
 # A server that stops a run after eight seconds without a viewer, instead of two minutes.
 IMPATIENT = (
     "from app.server import live_run; live_run.UNWATCHED_SECONDS = 8.0;"
@@ -37,13 +34,11 @@ IMPATIENT = (
 @contextmanager
 def logging_server(folder: Path, *command: str, expected: str = "") -> Iterator[str]:
     """Start a server and yield its address; it must log no error other than `expected`."""
-    rules, log, port = folder / "eab.toml", folder / "log", free_port()
-    rules.write_text(f'key = "{KEY}"\n', encoding="utf-8")
+    log, port = folder / "log", free_port()
     started = [*command, *serve_command(port)[-2:]] if command else serve_command(port)
-    environment = os.environ | {"EAB_RULES": str(rules)}
     with (
         log.open("wb") as written,
-        serving_explorer(started, port, env=environment, stdout=written, stderr=written) as found,
+        serving_explorer(started, port, stdout=written, stderr=written) as found,
     ):
         yield found[0]
     logged = log.read_text(encoding="utf-8")
@@ -129,8 +124,7 @@ def test_a_run_ends_after_its_browser_is_closed_and_the_next_visitor_is_served(
     with logging_server(tmp_path, sys.executable, "-c", IMPATIENT) as address:
         tab = begun(address, ENDLESS)
         tab.close()
-        wait_until(lambda: not metrics(address)["eab_active"], pause=lambda: time.sleep(0.2))
-        assert metrics(address)['eab_runs_total{reason="unwatched"}'] == 1
+        time.sleep(20)  # a later visitor would keep it alive
         later = RawSession(address, f"run={tab.run_id}")
         assert ending(later) == "unwatched"
         assert 0 < len(later.board["steps"]) < ENDLESS["max_new_tokens"]
@@ -169,12 +163,3 @@ def test_a_tab_survives_a_server_that_is_killed_and_restarted() -> None:
         assert "The run of this link is not on this server" in tab.problems[-1]
         run(tab)
         tab.close()
-
-
-def metrics(address: str) -> dict[str, float]:
-    """The metrics of the server, by name and label."""
-    asked = urllib.request.Request(f"{address}/metrics", headers={"Authorization": f"Bearer {KEY}"})
-    with urllib.request.urlopen(asked, timeout=120) as response:
-        lines = response.read().decode().splitlines()
-    pairs = (line.rsplit(" ", 1) for line in lines if line.startswith("eab_"))
-    return {name: float(value) for name, value in pairs}

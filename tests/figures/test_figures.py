@@ -87,7 +87,7 @@ def test_answers_table_and_figure_have_every_answer(run: RunState, part: str) ->
     assert (table["at_least"] <= table["at_most"]).all()
     certain, estimate = answers_figure(answers).data
     drawn = answers.ranked[:DRAWN]
-    assert list(estimate.x) == pytest.approx([100 * answer.weight for answer in drawn])
+    assert list(estimate.x) == pytest.approx([100 * answer.estimate for answer in drawn])
     ends = [base + width for base, width in zip(certain.base, certain.x, strict=True)]
     assert ends == pytest.approx([100 * answer.high for answer in drawn])
 
@@ -248,8 +248,8 @@ def test_texts_that_the_path_limit_made_equal_are_counted_with_those_seen() -> N
 
 @pytest.mark.parametrize("explored", [0.0, 0.006, 0.0999, 0.1, 1.0])
 def test_bounds_that_say_nothing_are_not_given(explored: float) -> None:
-    answer = Answer("yes", 0.1, explored / 2, 1 - explored / 2, (0,))
-    answers = Answers((answer, replace(answer, text="no", leaves=(1,))), (), explored)
+    answer = Answer("yes", 0.1, explored / 2, 1 - explored / 2, leaves=(0,))
+    answers = Answers((answer, replace(answer, name="no", leaves=(1,))), (), explored)
     says = "certainly between" in answers_sentence(answers)
     assert says is has_bounds(answers) is (explored >= 0.1)
     assert says is not ("fewer new tokens, a pattern" in answers_sentence(answers))

@@ -62,12 +62,12 @@ def _row(question: Question, run: RunState, part: Part, same: SameAnswer) -> dic
     """
     answers = group_answers(run, part, same)
     top, scores = answers.ranked[0], uncertainty(run, answers)
-    right = any(same(question.prompt, top.text, known) for known in question.answers)
+    right = any(same(question.prompt, top.name, known) for known in question.answers)
     return {
         "group": question.group,
         "prompt": question.prompt,
         "true_entropy": question.entropy if question.distribution else None,
-        "answer": top.text,
+        "answer": top.name,
         "right": right if question.answers else None,  # None if chance decides the answer
         "texts": run.started.config.max_paths,
         "tokens": run.tokens_needed - len(run.started.prompt_tokens),
@@ -75,7 +75,7 @@ def _row(question: Question, run: RunState, part: Part, same: SameAnswer) -> dic
         "semantic entropy, Rao-Blackwellised": scores.rao_blackwellised,
         "predictive entropy": scores.predictive,
         "length-normalised predictive entropy": scores.length_normalised,
-        "1 - P(most likely answer)": 1.0 - top.weight,
+        "1 - P(most likely answer)": 1.0 - top.estimate,
         "unexplored probability": 1.0 - scores.explored,
-        "length of the answer": float(len(top.text)),
+        "length of the answer": float(len(top.name)),
     }

@@ -5,7 +5,6 @@ numbers, so the prompts are averaged first. The standard error comes from the sp
 """
 
 import math
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,16 +12,10 @@ from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any, Final
 
+from eab.analysis.student import student
 from eab.config import SETTINGS, BranchingConfig
 from eab.labs.tuning.cell import Cell, Quantity
 from eab.labs.tuning.grid import WITHOUT_EFFECT
-
-# Quantile 0.975 of Student's t, by degrees of freedom; in gaps, the row above is conservative.
-_FREEDOM: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 30, 60, 120)
-_STUDENT: Final = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306),
-    *(2.262, 2.228, 2.179, 2.131, 2.086, 2.042, 2.000, 1.980),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +41,6 @@ class Mean:
         if self.error is None:
             return None
         return student(self.seeds - 1) * self.error * math.sqrt(1 + self.seeds / seeds)
-
-
-def student(freedom: int) -> float:
-    """Quantile 0.975 of Student's t for this many degrees of freedom (at least 1)."""
-    return _STUDENT[bisect_right(_FREEDOM, freedom) - 1]
 
 
 def mean(by_seed: Mapping[int, float]) -> Mean:

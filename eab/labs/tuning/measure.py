@@ -82,8 +82,8 @@ def _split(
     """The total weight of answers that match one of the texts, and each other answer's weight."""
     among, others = list[float](), list[float]()
     for answer in answers.ranked:
-        matches = any(same(prompt, answer.text, text) for text in texts)
-        (among if matches else others).append(answer.weight)
+        matches = any(same(prompt, answer.name, text) for text in texts)
+        (among if matches else others).append(answer.estimate)
     return math.fsum(among), others
 
 
@@ -96,7 +96,9 @@ def _distribution_error(
     differences = [
         estimate - other for estimate, other in zip(estimates, known.values(), strict=True)
     ]
-    differences.append(math.fsum(answer.weight for answer in answers.ranked) - math.fsum(estimates))
+    differences.append(
+        math.fsum(answer.estimate for answer in answers.ranked) - math.fsum(estimates)
+    )
     return math.sqrt(math.fsum(difference**2 for difference in differences) / len(differences))
 
 
