@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import streamlit as st
 
+from app.state import status, tab
 from app.state.tab import OpenRun
 from app.widgets.charts import File, csv_file, downloads, draw
 from app.widgets.glossary import plain
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from eab.analysis.answer_parts import Part, PartName
     from eab.analysis.answers import Answers
 
+_MOST_LABELS: Final = 6  # as on the board
 _AS_TEXT: Final = "In a spreadsheet, import it as text."
 _SAME_ANSWER: Final = {"exact": "Equal", "spelling": "Similar spelling", "content": "Same content"}
 _SAME_ANSWER_HELP: Final = (
@@ -78,7 +80,7 @@ def _texts(_: OpenRun, run: RunState) -> None:
 
 
 def _answers(opened: OpenRun, run: RunState) -> None:
-    from eab.analysis.answers import group_answers
+    from eab.analysis.answers import group_answers, marks_of_answers
     from eab.analysis.same_answer import RULES
     from eab.figures.answers import DRAWN, answers_figure
     from eab.figures.tables import answers_table
@@ -120,6 +122,16 @@ def _answers(opened: OpenRun, run: RunState) -> None:
     table = answers_table(answers)
     _data(table.assign(answer=[token_text.visible(answer) for answer in table["answer"]]))
     downloads([csv_file("Answers", f"{stem}-answers.csv", answers_table, answers)])
+    if tab.can_label():
+        marks = [mark._asdict() for mark in marks_of_answers(run, answers, _MOST_LABELS)]
+        st.button(
+            "Label the tree with these answers",
+            key="label_answers",
+            on_click=status.errors_as_message()(tab.label),
+            args=(opened.key, marks),
+            help=f"The {_MOST_LABELS} most likely answers become labels, which replace those of "
+            "the tree: each text gets the colour of its answer, from the token on that decides it.",
+        )
     _uncertainty(run, answers)
 
 

@@ -28,9 +28,12 @@ from eab.analysis.answer_parts import (
     reader,
 )
 from eab.analysis.known_texts import KnownText, known_texts
-from eab.analysis.labels import Label, Labelling, Labels, labels_of
+from eab.analysis.labels import Label, Labelling, Labels, labels_of, place_of
 from eab.analysis.same_answer import SameAnswer, exact, grouped
+from eab.events import LabelRule
 from eab.events.chat import end_of_thinking
+from eab.events.fields import MAX_LABEL
+from eab.formatting import shortened
 from eab.run import RunState, Token, largest_first, log_prob_of
 
 _DECODER: Final = codecs.getincrementaldecoder("utf-8")
@@ -180,6 +183,19 @@ def _answer(label: Label, members: Sequence[TextAnswer]) -> Answer:
         tuple(leaf.id for leaf in leaves if leaf is not None),
         len(members),
         members[0].matched,
+    )
+
+
+def marks_of_answers(run: RunState, answers: Answers, most: int) -> tuple[LabelRule, ...]:
+    """Marks that label the tree with its most likely answers, at the tokens that decide them."""
+    places = {
+        place_of(run, leaf, answers.decided[leaf].count): answer.name or "(nothing)"
+        for answer in answers.ranked[:most]
+        for leaf in answer.leaves
+    }
+    return tuple(
+        LabelRule(shortened(name, MAX_LABEL), "mark", path=path, token=token)
+        for (path, token), name in places.items()
     )
 
 

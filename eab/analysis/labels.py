@@ -141,7 +141,9 @@ def labels_of(runs: Sequence[RunState], labelling: Labelling) -> Labels:
         lows[None],
         unexplored,
         len(by_run),
-        tuple(_place(runs[0], *place) for place in cells.places) if len(runs) == 1 else (),
+        tuple((*place_of(runs[0], *place), name) for *place, name in cells.places)
+        if len(runs) == 1
+        else (),
     )
 
 
@@ -232,11 +234,11 @@ class _Cells:
         return defaultdict(float, found)
 
 
-def _place(run: RunState, leaf: int, count: int, label: str) -> tuple[int, int, str]:
-    """The path and the index in it of the token with which a label is decided."""
+def place_of(run: RunState, leaf: int, count: int) -> tuple[int, int]:
+    """The path, and the index in it, of token number `count` of a leaf's text."""
     for path in run.lineage(leaf):
         length = len(run.paths[path].tokens)
         if count <= length:
-            return path, max(0, count - 1), label
+            return path, max(0, count - 1)
         count -= length
-    return leaf, length - 1, label
+    return leaf, length - 1

@@ -30,7 +30,9 @@ def checked_rule(same: Any) -> SameAnswer:
 
 def answers_by(run: RunState, part: Any, same: SameAnswer) -> Answers:
     """`group_answers` by what a function finds in the texts."""
-    return group_answers(run, _returning(str | None, part, "a text, or None for no answer"), same)
+    return group_answers(
+        run, _returning(str | None, part, "a text, or None if there is no answer"), same
+    )
 
 
 def _returning(kind: Any, function: Callable[..., Any], allowed: str) -> Callable[..., Any]:

@@ -22,12 +22,13 @@ from eab.branching.presets import completed, overridden
 from eab.caches.prefix_cache import PrefixCache
 from eab.caches.prefixed_tree import prefix_cache
 from eab.config import MAX_SEED, PREFIX_CACHE_MIB
-from eab.engine.exploring import ask, explore
+from eab.engine.exploring import ask, explore, repeat
+from eab.engine.job import more_seeds
 from eab.engine.loop import event_stream, serve
 from eab.engine.request import Request
 from eab.engine.scoring import Text, Vocabulary
 from eab.errors import BatchError, ConfigError, UnfinishedWarning
-from eab.events import Event
+from eab.events import Event, Progressed
 from eab.models.sources import EMBEDDED_DRAFT
 from eab.models.transformers_model import TransformersModel
 from eab.run import Sample, before_end
@@ -251,6 +252,18 @@ class EntropyAdaptiveBranching:
         """
         events = as_run(run).events
         return Run([*before_end(events), *ask(self.model, events, text)])
+
+    def repeat(self, run: RunLike) -> Run:
+        """The run with the texts of seven more seeds, so that its labels have standard errors; the
+        run itself if it has them, or if no seed changes anything.
+
+        Raises:
+            ConfigError, ModelError: As of `explore`.
+        """
+        one = as_run(run)
+        others = repeat(self.model, one.events, more_seeds(one), one.started.config)
+        texts = [event for event in others if not isinstance(event, Progressed)]
+        return Run([*before_end(one.events), *texts])
 
     def forget(self) -> None:
         """Drop what `prefix_cache_mib` has kept of earlier calls."""

@@ -66,10 +66,10 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def samples_table(run: RunState) -> pd.DataFrame:
-    """One row per leaf, highest weight first; log_prob and mean_entropy in nats. Imported samples
-    with rewards or labels also have a `reward`.
+    """One row per leaf, highest weight first, and then the explored texts, which have no weight;
+    log_prob and mean_entropy in nats. Imported samples with rewards or labels also have a `reward`.
     """
-    samples = run.samples
+    samples = [*run.samples, *run.explored]
     rows = [
         {
             "weight": sample.weight,
@@ -78,7 +78,7 @@ def samples_table(run: RunState) -> pd.DataFrame:
             "mean_entropy": sample.mean_entropy,
             "tokens": len(sample.token_ids),
             "end": sample.finish_reason,
-            "path": sample.lineage[-1],
+            "path": sample.lineage[-1] if sample.lineage else "explored",
         }
         for sample in samples
     ]

@@ -84,7 +84,9 @@ def test_json_on_standard_output_is_all_there_is_and_has_the_answers_on_request(
     saved = ("--json", "-", "--answers", "sentence")
     value = json.loads(eab_here("run", PROMPT, "--max-new-tokens", "6", *saved).stdout)
     answers = value["answers"]
-    assert sum(answer["estimate"] for answer in answers["ranked"]) + len(answers["undecided"]) > 0.99
+    assert (
+        sum(answer["estimate"] for answer in answers["ranked"]) + len(answers["undecided"]) > 0.99
+    )
     assert all(answer["low"] <= answer["high"] for answer in answers["ranked"])
     assert 0 <= answers["explored"] <= 1
 

@@ -62,6 +62,25 @@ def test_when_all_is_explored_every_probability_is_exact():
     assert run.labelled({}.get).unexplored == pytest.approx(0, abs=1e-6)
 
 
+def test_explored_texts_and_those_of_other_seeds_are_answers_too():
+    model = chain(8)
+    explorer = EntropyAdaptiveBranching(model, max_paths=2, **EXACT)
+    run = explorer.run([0])
+    before = run.answers()
+    after = explorer.explore(run, until=0, most=1000).answers()
+    assert before.explored < after.explored
+    assert after.explored == pytest.approx(1, abs=1e-6)
+    for answer in after.ranked:
+        probability = exact(model, lambda text, name=answer.name: text.strip() == name)
+        assert answer.low == pytest.approx(probability, abs=1e-6)
+        assert answer.texts >= len(answer.leaves)
+    assert sum(len(answer.leaves) for answer in after.ranked) == len(run.leaves())
+    assert {*after.decided} == {*before.decided}
+    together = repeated(run, model).answers()
+    assert together.explored > before.explored
+    assert all(answer.standard_error is not None for answer in together.ranked)
+
+
 def test_what_a_label_covers_needs_no_exploring():
     explorer = EntropyAdaptiveBranching(chain(), max_paths=3, **EXACT)
     run = explorer.run([0])
@@ -258,6 +277,16 @@ def test_repeating_shares_passes_and_the_prompt():
         alone = explorer.run("Once upon a time there was", seed=seed)
         weights = {each.token_ids: each.weight for each in texts if each.weight}
         assert weights == pytest.approx({each.token_ids: each.weight for each in alone.samples})
+
+
+def test_the_library_repeats_a_run_and_a_greedy_run_stays_as_it_is():
+    model = chain()
+    explorer = EntropyAdaptiveBranching(model, max_paths=4, **EXACT)
+    run = explorer.run([0])
+    assert explorer.repeat(run).events == repeated(run, model).events
+    greedy = explorer.run([0], policy="greedy")
+    assert explorer.repeat(greedy).samples == greedy.samples
+    assert not explorer.repeat(greedy).repeats
 
 
 def test_a_greedy_run_has_no_other_seeds():

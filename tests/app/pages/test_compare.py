@@ -131,6 +131,12 @@ def test_runs_of_different_prompts_are_compared_by_cost_without_a_common_tree(pa
     assert not page.boards
 
 
+def test_a_word_is_asked_for_in_both_runs(page: Tab) -> None:
+    choose(page, a="coins", b="capital").put(diff_word=" Paris ")
+    assert "'Paris': " in page.said
+    assert "Labels (CSV)" in {button.proto.label for button in page.get("download_button")}
+
+
 def test_a_link_to_a_run_that_is_not_on_this_server_is_explained() -> None:
     page = opened("compare", a="gone.eab", b="independent")
     assert "Run A of this link is not on this server." in page.errors

@@ -160,6 +160,16 @@ def test_the_answers_follow_the_chosen_part_of_the_text(page: Tab) -> None:
     assert any("not a regular expression" in error for error in page.errors)
 
 
+def test_the_tree_is_labelled_with_its_answers(page: Tab) -> None:
+    page.open_example("coins").remember(results="Answers")
+    answers = group_answers(bundled_run("coins"), "sentence")
+    page.press("label_answers")
+    rules = page.board["labels"]["rules"]
+    shares = {one["name"]: one["low"] for one in page.board["labels"]["shares"]}
+    assert {rule["kind"] for rule in rules} == {"mark"}
+    assert shares == {one.name: pytest.approx(one.low, abs=1e-6) for one in answers.ranked[:6]}
+
+
 def test_the_answers_follow_the_chosen_rule_and_name_the_deciding_fork(page: Tab) -> None:
     page.open_example("wording").remember(results="Answers")
     assert "nats) and decides the answer" in page.said
