@@ -143,9 +143,12 @@ def your_run() -> None:
     best = None if costs is None else best_r_of(demand, CURVE, costs)
     st.session_state.setdefault("bmc_r", best or 16)
     r = st.select_slider("r: steps of spare room per allocation", choices, key="bmc_r")
-    st.text(bmc.steps_sentence(demand.at(r), r))
+    for column, (title, value) in zip(
+        st.columns(3), bmc.steps_measures(demand.at(r)).items(), strict=True
+    ):
+        column.metric(title, value)
     figure = chart_figure(bmc.run_curve(demand, CURVE, r if isinstance(r, int) else None))
-    draw("", bmc.run_curve_sentence(demand, CURVE, best), figure, "bmc-run-curve", str(r))
+    draw("", bmc.run_curve_sentence(best), figure, "bmc-run-curve", str(r))
     table = allocations_table
     label, name, make = csv_file("Run at every r", "run-by-r.csv", table, demand, CURVE)
     st.download_button(label, make, name, key=f"download-{name}", on_click="ignore")
