@@ -12,7 +12,7 @@ from app.widgets.glossary import plain
 from eab.events import RunStarted
 from eab.figures.tables import as_csv
 from eab.formatting import excerpt
-from eab.record.report import Began
+from eab.labs.measurement import LabBegan
 from eab.token_text import visible
 
 # The browser replaces this text colour by that of its theme, light or dark.
@@ -69,7 +69,7 @@ def _clicked(key: str, on_click: Callable[[int], None]) -> None:
             return
 
 
-def origin(began: Began | RunStarted | str | None, live: bool, more: str = "") -> None:
+def origin(began: LabBegan | RunStarted | str | None, live: bool, more: str = "") -> None:
     """Draw a caption with the origin of the results, given as text or by their first event."""
     if began is None:
         return
