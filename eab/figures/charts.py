@@ -145,8 +145,6 @@ def in_ink(figure: go.Figure, ink: str) -> go.Figure:
     inked.update_yaxes(**words)
     inked.update_annotations(selector=lambda note: note.font.color is None, font_color=ink)
     inked.update_traces(colorbar=words, selector={"type": "heatmap"})
-    axes = {f"{part}font_color": ink for part in ("label", "tick", "range")}
-    inked.update_traces(**axes, selector={"type": "parcoords"})
     return inked
 
 
