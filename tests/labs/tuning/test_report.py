@@ -59,7 +59,8 @@ def stopped(cells: int = 1) -> TuningReport:
 def test_a_stopped_sweep_and_its_file_know_what_is_missing() -> None:
     found = loads(dumps(stopped()), "half a sweep")
     assert (found.made, found.missing, found.ended) == ("1 of 4 cells", 3, RunEnded(0, "stopped"))
-    assert found.began == stopped().began
+    assert (found.began.model, found.began.machine) == ("tiny", "a machine")
+    assert found.plan == stopped().plan
     assert found.plan.cells == 4
     assert loads(dumps(stopped(4)), "a sweep").missing == 0
 
