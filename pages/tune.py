@@ -207,7 +207,9 @@ def worth() -> None:
     shown = Entry("recorded", bundled_runs.evaluation())
     white = white_background()
     measured.answer(EVALUATION, shown, white, evaluation_figure(shown.state))
-    origin(shown.state.began, False, "The command eab evaluate does this with your questions.")
+    about = shown.state.about
+    asked = f"{about['questions']} questions with known answers, {about['chances']} with known odds"
+    origin(shown.state.began, False, f"{asked}. The command eab evaluate does this with yours.")
     measured.numbers(EVALUATION, shown)
 
 

@@ -1,6 +1,5 @@
 """The runs that this server serves now, redrawn every second, without the prompts of others."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import streamlit as st
@@ -11,6 +10,7 @@ from streamlit.elements.lib.streamlit_plotly_theme import GRAY_90
 from app.server.batched_runs import ServingNow
 from app.state import polling
 from app.state.process import owner, worker
+from app.widgets.charts import metrics
 from app.widgets.glossary import plain
 from eab.analysis.prefixes import PrefixesNow
 from eab.formatting import counted, human_bytes
@@ -50,7 +50,7 @@ def _redraw() -> None:
         "New tokens per second": f"{rate(passes) if busy else 0:.0f}",
         "KV bytes held": human_bytes(passes[-1].record.kv_bytes if passes and busy else 0),
     }
-    _metrics(measures, "now_measures")
+    metrics(measures, "now")
     st.text(_own(now) if busy else NOTHING_SERVED)
     last = now.passes[-1].ended_at if now.passes else 0.0
     drawn = _figure(now, now.at // EVERY if busy else last, busy)
@@ -77,14 +77,8 @@ def _draw_prefixes(prefixes: PrefixesNow) -> None:
     if reason := why_no_prefixes(prefixes):
         st.text(reason)
         return
-    _metrics(prefix_measures(prefixes), f"prefixes_{prefixes.model}")
+    metrics(prefix_measures(prefixes), prefixes.model)
     st.table(text_table(prefix_rows(prefixes), COLUMNS))
-
-
-def _metrics(measures: Mapping[str, str], key: str) -> None:
-    with st.container(horizontal=True, key=key):  # two per row on a phone
-        for name, value in measures.items():
-            st.metric(name, value, width=150)
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)

@@ -124,9 +124,11 @@ def prefix_measures(now: PrefixesNow) -> dict[str, str]:
     share = now.tokens_found / max(1, now.tokens_asked)
     return {
         "Segments": f"{len(now.segments):,}",
-        f"Held (at most {human_bytes(now.byte_limit)})": human_bytes(now.bytes_held),
+        "Held": human_bytes(now.bytes_held),
+        "At most": human_bytes(now.byte_limit),
         "Runs that read it": str(sum(one.readers for one in now.segments if one.parent < 0)),
-        f"Found of {now.tokens_asked:,} prompt tokens": f"{now.tokens_found:,} ({share:.0%})",
+        "Prompt tokens": f"{now.tokens_asked:,}",
+        "Of these found": f"{share:.0%}",
     }
 
 

@@ -29,7 +29,9 @@ def test_the_measures_are_those_of_all_segments() -> None:
     assert why_no_prefixes(now) == ""
     assert prefix_measures(now) == {
         "Segments": "2",
-        "Held (at most 2.0 KiB)": "1.5 KiB",
+        "Held": "1.5 KiB",
+        "At most": "2.0 KiB",
         "Runs that read it": "1",
-        "Found of 40 prompt tokens": "10 (25%)",
+        "Prompt tokens": "40",
+        "Of these found": "25%",
     }

@@ -9,11 +9,11 @@ from eab.timing import Timing
 
 
 def steps_measures(steps: Sequence[StepAllocation]) -> dict[str, str]:
-    """How often the tensors grow after the prompt, the rows that copies, and the spare rows."""
+    """The growths after the prompt, the rows that they copy, and the spare rows."""
     growths = [step for step in steps[1:] if step.grew]
     spare = sum(step.spare for step in steps) / max(1, len(steps))
     return {
-        "Growths after the prompt": f"{len(growths):,}",
+        "Growths": f"{len(growths):,}",
         "Rows that they copy": f"{copied_rows(growths):,}",
         "Spare rows, mean": f"{spare:,.1f}",
     }
