@@ -11,7 +11,7 @@ from app.server.live_run import LiveTask
 from app.state import polling, status, tab
 from app.state.slot import BMC, Entry, note_in_url
 from app.widgets import controls, glossary, measured, model_choice
-from app.widgets.charts import csv_file, draw, origin, quoted
+from app.widgets.charts import csv_file, draw, metrics, origin, quoted
 from app.widgets.glossary import plain
 from app.widgets.status_line import show_problems, start_button, stop_button
 from eab.analysis.kv_allocation import best_r_of, demand_of
@@ -143,9 +143,9 @@ def your_run() -> None:
     best = None if costs is None else best_r_of(demand, CURVE, costs)
     st.session_state.setdefault("bmc_r", best or 16)
     r = st.select_slider("r: steps of spare room per allocation", choices, key="bmc_r")
-    st.text(bmc.steps_sentence(demand.at(r), r))
+    metrics(bmc.steps_measures(demand.at(r)), "bmc")
     figure = chart_figure(bmc.run_curve(demand, CURVE, r if isinstance(r, int) else None))
-    draw("", bmc.run_curve_sentence(demand, CURVE, best), figure, "bmc-run-curve", str(r))
+    draw("", bmc.run_curve_sentence(best), figure, "bmc-run-curve", str(r))
     table = allocations_table
     label, name, make = csv_file("Run at every r", "run-by-r.csv", table, demand, CURVE)
     st.download_button(label, make, name, key=f"download-{name}", on_click="ignore")

@@ -64,10 +64,10 @@ def ask(question: str) -> None:
     st.session_state[NOTIFIED] = bool(status.message())
 
 
-def grow(address: tab.TokenAddress) -> None:
+def grow(key: str, path: int, token: int, candidate: int) -> None:
     with status.errors_as_message():
         config = BranchingConfig.from_settings(controls.settings())
-        tab.grow(address, config, model_choice.name())
+        tab.grow(key, path, token, candidate, config, model_choice.name())
         open_menu.clear_choices()
     st.session_state[NOTIFIED] = bool(status.message())
 

@@ -14,7 +14,7 @@ from app.state.slot import Entry, note_in_url
 from app.state.tuning import CHECK, PILOT, SWEEP
 from app.widgets import (
     controls,
-    evaluation,
+    measured,
     model_choice,
     recommender,
     sweep_cells,
@@ -31,6 +31,7 @@ from eab.labs.tuning.cell import Cell, Quantity, cells_table
 from eab.labs.tuning.frontier import SettingPoint, best_setting, setting_of, setting_points
 from eab.labs.tuning.job import sweep_job
 from eab.labs.tuning.report import TuningReport, dumps
+from eab.lessons import bundled_runs
 
 VIEW: Final = "view"  # the URL parameter of the open tab
 SETTINGS_TAB, THRESHOLD_TAB = "Sweep of settings", "Threshold for your prompts"
@@ -198,6 +199,20 @@ def results(
     )
 
 
+def worth() -> None:
+    """Draw whether uncertainty scores find wrong answers: a recorded `eab evaluate`."""
+    from eab.labs.tuning.evaluation_report import EVALUATION
+    from eab.labs.tuning.pictures import evaluation_figure
+
+    shown = Entry("recorded", bundled_runs.evaluation())
+    white = white_background()
+    measured.answer(EVALUATION, shown, white, evaluation_figure(shown.state))
+    about = shown.state.about
+    asked = f"{about['questions']} questions with known answers, {about['chances']} with known odds"
+    origin(shown.state.began, False, f"{asked}. The command eab evaluate does this with yours.")
+    measured.numbers(EVALUATION, shown)
+
+
 controls.ensure_defaults()
 sweep_editor.ensure_defaults()
 recommender.ensure_defaults()
@@ -220,7 +235,7 @@ if threshold_tab.open:
 elif worth_tab.open:
     note_in_url({VIEW: "worth"})
     with worth_tab:
-        evaluation.show()
+        worth()
 else:
     st.query_params.pop(VIEW, None)
     with settings_tab:

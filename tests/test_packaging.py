@@ -56,7 +56,7 @@ assert len(run.to_pandas()) == len(made.to_pandas()) > 1
 for call, extra in (
     (lambda: eab.show(run), "notebook"),
     (lambda: eab.show_lesson("forks"), "notebook"),
-    (lambda: __import__("eab.figures.icicle"), "app"),
+    (lambda: __import__("eab.figures.answers"), "app"),
 ):
     try:
         call()

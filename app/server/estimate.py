@@ -50,8 +50,8 @@ def timed_cells(model_name: str, earlier: Iterable[LiveTask[Any]]) -> list[Cell]
     for live in reversed(list(earlier)):
         report = live.state
         if live.model_name == model_name and isinstance(report, TuningReport) and not live.active:
-            known = report.began.known if report.began is not None else 0  # may come from a file
-            cells = [cell for cell in report.cells[known:] if cell.made == "run"]
+            # the first ones may come from a file
+            cells = [cell for cell in report.cells[report.known :] if cell.made == "run"]
             if cells:
                 return cells
     return []

@@ -8,43 +8,29 @@ files of a live server, so several can share a folder; process ids are reused.
 
 import atexit
 import logging
-import math
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Generic, Protocol
+from typing import Any, BinaryIO, Final, Generic
 
 from app.server.live_run import LiveTask
 from app.server.store import MAX_NAME, Kept, NamedStore, default_store, default_sweep_store, lock
 from eab import record, token_text
-from eab.errors import EabError
+from eab.errors import EabError, RecordError
 from eab.events import Event
 from eab.formatting import counted, shortened
 from eab.labs.tuning import report as sweep_files
 from eab.labs.tuning.report import TuningReport
-from eab.record.files import GrowingFile
+from eab.record.run_file import RunLines
 from eab.run import fold_prefix
 
 _LOGGER: Final = logging.getLogger("eab")
 EVERY: Final = 1.0  # seconds between writes
-
-
-class Growing(Protocol):
-    """The locked file of one active task."""
-
-    @property
-    def problem(self) -> Exception | None:
-        """Why writing has stopped; None if it has not."""
-
-    def write(self, live: LiveTask[Any]) -> None:
-        """Write what is new in the task."""
-
-    def abandon(self) -> None:
-        """Close the file, and leave it as it is on the disk."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +40,8 @@ class UnfinishedKind(Generic[Kept]):
     job_kind: str
     suffix: str  # of the file names
     has_begun: Callable[[LiveTask[Any]], bool]  # whether there is anything to keep yet
-    new_file: Callable[[Path], Growing]
+    # returns a function that returns what is new in a task since its last call, as bytes
+    writer: Callable[[], Callable[[LiveTask[Any]], bytes]]
     # name and content of the result, from the bytes of a file; None if there is nothing to keep
     read: Callable[[bytes], tuple[str, Kept] | None]
 
@@ -83,8 +70,7 @@ class Unfinished(Generic[Kept]):
     def _new_file(self) -> "_File":
         with suppress(OSError):  # the file reports it, once
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._folder / f"{secrets.token_hex(8)}{self._kind.suffix}"
-        return _File(path, self._kind.new_file(path), self._kind.job_kind)
+        return _File(self._folder / f"{secrets.token_hex(8)}{self._kind.suffix}", self._kind)
 
     def recover(self) -> list[str]:
         """Save what other servers left; return the names. What cannot be saved now stays."""
@@ -112,28 +98,44 @@ class Unfinished(Generic[Kept]):
     def leave(self) -> None:
         """Close the files and leave them to the next server."""
         for file in self._growing.values():
-            file.growing.abandon()
+            file.close()
         self._growing.clear()
 
 
 class _File:
-    def __init__(self, path: Path, growing: Growing, kind: str) -> None:
-        self.growing = growing
-        self._path, self._kind, self._has_warned = path, kind, False
+    """The locked file of one active task. An error ends the file, because the task must go on."""
+
+    def __init__(self, path: Path, kind: UnfinishedKind[Any]) -> None:
+        self._path, self._kind, self._new_bytes = path, kind.job_kind, kind.writer()
+        self._file: BinaryIO | None = None
+        self._is_broken = False
 
     def write(self, task: LiveTask[Any]) -> None:
-        self.growing.write(task)
-        if self.growing.problem is not None and not self._has_warned:
-            self._has_warned = True
-            _LOGGER.warning(
-                "an unfinished %s is no longer saved: %s", self._kind, self.growing.problem
-            )
+        if self._is_broken:
+            return
+        try:
+            self._append(self._new_bytes(task))
+        except (OSError, RecordError) as error:
+            self._is_broken = True
+            _LOGGER.warning("an unfinished %s is no longer saved: %s", self._kind, error)
+
+    def _append(self, data: bytes) -> None:
+        if self._file is None:
+            self._file = self._path.open("x+b")
+            lock(self._file)
+        self._file.write(data)
+        self._file.flush()
+
+    def close(self) -> None:
+        if self._file is not None:
+            with suppress(OSError):  # the disk may be full
+                self._file.close()
 
     def drop(self) -> None:
         """Delete the file, if possible while it is still locked."""
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
-        self.growing.abandon()
+        self.close()
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
 
@@ -187,25 +189,25 @@ def of_this_server() -> list[Unfinished[Any]]:
     return [Unfinished(runs, RUN), Unfinished(sweeps, SWEEP)]
 
 
-class _GrowingRun:
-    def __init__(self, path: Path) -> None:
-        self._file = GrowingFile(path, math.inf, lock, _FASTEST)
-        self._written = 0  # events
+def _run_writer() -> Callable[[LiveTask[Any]], bytes]:
+    """The events of a run as the lines of its file."""
+    packed, written = BytesIO(), 0
+    lines = RunLines(packed, _FASTEST)
 
-    @property
-    def problem(self) -> Exception | None:
-        return self._file.problem
-
-    def write(self, live: LiveTask[Any]) -> None:
+    def new_bytes(live: LiveTask[Any]) -> bytes:
+        nonlocal written
         with live.lock:
-            new = live.events[self._written :]
-        self._written += len(new)
+            new = live.events[written:]
+        written += len(new)
         for event in new:
-            self._file.add(event)
-        self._file.write()
+            lines.add(event)
+        lines.flush()
+        data = packed.getvalue()
+        packed.seek(0)
+        packed.truncate()
+        return data
 
-    def abandon(self) -> None:
-        self._file.abandon()
+    return new_bytes
 
 
 def _run(data: bytes) -> tuple[str, Sequence[Event]] | None:
@@ -219,34 +221,17 @@ def _run(data: bytes) -> tuple[str, Sequence[Event]] | None:
     return shortened(prompt or "Run", MAX_NAME - len(end)) + end, events
 
 
-class _GrowingSweep:
-    """A file with a line for each cell."""
+def _sweep_writer() -> Callable[[LiveTask[TuningReport]], bytes]:
+    """A line for each cell."""
+    written = -1  # cells
 
-    def __init__(self, path: Path) -> None:
-        self.problem: Exception | None = None
-        self._path = path
-        self._file: BinaryIO | None = None
-        self._written = -1  # cells
+    def new_bytes(live: LiveTask[TuningReport]) -> bytes:
+        nonlocal written
+        with live.lock:
+            new, written = sweep_files.lines(live.state, written), len(live.state.cells)
+        return new
 
-    def write(self, live: LiveTask[TuningReport]) -> None:
-        if self.problem is not None:
-            return
-        try:
-            if self._file is None:
-                self._file = self._path.open("x+b")
-                lock(self._file)
-            with live.lock:
-                new, made = sweep_files.lines(live.state, self._written), len(live.state.cells)
-            self._file.write(new)
-            self._file.flush()
-            self._written = made
-        except OSError as error:
-            self.problem = error
-
-    def abandon(self) -> None:
-        if self._file is not None:
-            with suppress(OSError):  # the disk may be full
-                self._file.close()
+    return new_bytes
 
 
 def _sweep(data: bytes) -> tuple[str, TuningReport] | None:
@@ -260,13 +245,13 @@ RUN: Final = UnfinishedKind(
     job_kind="run",
     suffix=record.SUFFIX,
     has_begun=lambda live: live.state.run is not None and bool(live.state.run.steps),
-    new_file=_GrowingRun,
+    writer=_run_writer,
     read=_run,
 )
 SWEEP: Final = UnfinishedKind(
     job_kind="sweep",
     suffix=".sweep",
     has_begun=lambda live: bool(live.state.cells),
-    new_file=_GrowingSweep,
+    writer=_sweep_writer,
     read=_sweep,
 )

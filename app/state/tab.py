@@ -39,16 +39,6 @@ _SLOT: Final = Slot(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TokenAddress:
-    """The address of a token in a run."""
-
-    run: str  # the key of the run
-    path: int  # its id
-    token: int  # its index in the path
-    candidate: int  # candidate to use instead of the token; -1 keeps the token
-
-
 @dataclass(frozen=True)
 class Details:
     """What only Explore needs to know about a run."""
@@ -151,16 +141,19 @@ def start(
     _start(run_job(prompt, config, model_name, messages))
 
 
-def grow(address: TokenAddress, config: BranchingConfig, model_name: str) -> None:
-    """Grow a run from a token of the displayed run. Raises PromptError if it does not exist."""
+def grow(
+    key: str, path: int, token: int, candidate: int, config: BranchingConfig, model_name: str
+) -> None:
+    """Grow a run from a token of the displayed run, or from another candidate (-1: the token).
+
+    `token` is its index in the path. Raises PromptError if it does not exist.
+    """
     source = displayed()
     with source.locked:
         run = source.run
-        if run is None or address.run != source.key:
+        if run is None or key != source.key:
             raise PromptError("another run is on the screen now; choose the token again")
-        continued = run.continuation(
-            address.path, run.tokens_before(address.path) + address.token, address.candidate
-        )
+        continued = run.continuation(path, run.tokens_before(path) + token, candidate)
         # Its present state, because it may still grow.
         before = fold_prefix(source.details.events).started_run()
     new = before if is_new(before, continued) else None

@@ -10,10 +10,10 @@ from typing import Final
 import streamlit as st
 
 from app.server.live_run import LiveTask
-from app.server.store import MAX_NAME, checked_name, default_sweep_store
+from app.server.store import MAX_NAME, default_sweep_store
 from app.state import status
 from app.state.slot import Entry, Slot, note_in_url, of_kind
-from eab.errors import ConfigError, StoreError
+from eab.errors import StoreError
 from eab.labs.tuning.job import sweep_job
 from eab.labs.tuning.report import TuningReport, loads
 from eab.lessons import bundled_runs
@@ -26,7 +26,7 @@ _SAVED: Final = "sweep"  # the URL parameter of a saved sweep
 
 
 def _has_cells(live: LiveTask[TuningReport]) -> bool:
-    return bool(live.state.points)
+    return bool(live.state.cells)
 
 
 SWEEP: Final = Slot("tuning", TuningReport, bundled_runs.tuning, _has_cells, of_kind("sweep"))
@@ -55,7 +55,7 @@ def keep_ended() -> None:
     resumed sweep takes the place of the one that it continued.
     """
     current = SWEEP.current()
-    if current.live is None or current.active or not current.state.points:
+    if current.live is None or current.active or not current.state.cells:
         return
     if _name_of(current.key):
         return
@@ -63,8 +63,7 @@ def keep_ended() -> None:
     if resumed == current.key and name in _kept():
         _kept()[name] = current
         return
-    numbered = st.session_state["numbered_sweeps"] = 1 + st.session_state.get("numbered_sweeps", 0)
-    _keep(f"Sweep {numbered}", current)
+    _keep("Sweep", current)
 
 
 def open_file(data: bytes, name: str) -> None:
@@ -99,12 +98,6 @@ def note_saved_in_url() -> None:
         st.query_params.pop(_SAVED, None)
 
 
-def rename_saved(sweep_id: str, name: str) -> None:
-    """Rename a sweep of the store in this tab, too, if it was opened here."""
-    if own := _name_of(_saved_key(sweep_id)):
-        _rename(own, _free(name, own))
-
-
 def _kept() -> dict[str, Entry[TuningReport]]:
     """The ended sweeps of this tab by name, oldest first."""
     kept: dict[str, Entry[TuningReport]] = st.session_state.setdefault(_KEPT, {})
@@ -112,8 +105,12 @@ def _kept() -> dict[str, Entry[TuningReport]]:
 
 
 def _keep(name: str, entry: Entry[TuningReport]) -> str:
-    """Keep a sweep under this name, or a similar free one; return the name used."""
-    name = _free(name)
+    """Keep a sweep under this name, with a number if another one has it; return the name used."""
+    first = name = name[:MAX_NAME]
+    for number in itertools.count(2):
+        if name not in names():
+            break
+        name = f"{first} ({number})"
     _kept()[name] = entry
     if len(_kept()) > MAX_KEPT:
         del _kept()[next(iter(_kept()))]
@@ -146,29 +143,5 @@ def _open(key: str, name: str, report: TuningReport) -> None:
     show(_name_of(key) or _keep(name, Entry(key, report)))
 
 
-def _free(name: str, own: str = "") -> str:
-    """This name, with a number if it belongs to a sweep other than the one called `own`."""
-    numbered = (
-        f"{name[:MAX_NAME]}{f' ({number})' if number > 1 else ''}" for number in itertools.count(1)
-    )
-    return next(each for each in numbered if each == own or each not in names())
-
-
 def _saved_key(sweep_id: str) -> str:
     return f"saved-{sweep_id}"
-
-
-def rename(old: str, new: str) -> None:
-    """Rename a kept sweep. Raises StoreError for a name that the store would refuse, ConfigError
-    for one that is taken.
-    """
-    new = checked_name(new)
-    if new != old and new in names():
-        raise ConfigError("another sweep has this name; choose a different one")
-    _rename(old, new)
-
-
-def _rename(old: str, new: str) -> None:
-    st.session_state[_KEPT] = {
-        new if name == old else name: entry for name, entry in _kept().items()
-    }

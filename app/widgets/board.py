@@ -15,7 +15,6 @@ import streamlit as st
 
 from app.server import links, page_files
 from app.server.links import Link
-from app.state.tab import TokenAddress
 from eab.board.messages import Feed
 from eab.config import AllocationStep
 from eab.run import RunState
@@ -32,7 +31,9 @@ _KEY: Final = "board"
 class Offers:
     """What the user can ask of the page on the board; None or empty: not offered."""
 
-    grow: Callable[[TokenAddress], None] | None = None
+    # called with the run's key, a path's id, the index of a token in it, and the candidate to use
+    # instead of the token; -1 keeps the token
+    grow: Callable[[str, int, int, int], None] | None = None
     # called with the run's key to continue all texts that were cut, by `more_tokens`
     go_on: Callable[[str], None] | None = None
     more_tokens: int = 0
@@ -87,58 +88,37 @@ def message(
 
 
 NOTHING: Final = Offers()
+# What the browser sends with each request, in the order of the arguments of the offer
+_ASKED: Final[dict[str, tuple[str, ...]]] = {
+    "grow": ("run", "path", "token", "candidate"),
+    "go_on": ("run",),
+    "what_if": ("run", "threshold", "r"),
+    "run_at": ("run", "threshold"),
+    "label": ("run", "rules"),
+    "extend": ("run", "until", "text", "repeat"),
+    "graft": (),
+}
 
 
 def mount(message: dict[str, Any], offers: Offers = NOTHING, key: str = _KEY) -> None:
     """Mount a board with this message on the page."""
 
-    def resend() -> None:
-        _feed().resend(st.session_state[key]["missed"]["since"])
+    def called(name: str) -> Callable[[], None]:
+        """What to do when the browser asks for this."""
 
-    def grow() -> None:
-        if offers.grow is not None:
-            offers.grow(TokenAddress(**st.session_state[key]["grow"]))
+        def on_change() -> None:
+            call, asked = getattr(offers, name), st.session_state[key][name]
+            if call is not None:
+                call(*(asked[field] for field in _ASKED[name]))
 
-    def go_on() -> None:
-        if offers.go_on is not None:
-            offers.go_on(st.session_state[key]["go_on"]["run"])
-
-    def what_if() -> None:
-        if offers.what_if is not None:
-            asked = st.session_state[key]["what_if"]
-            offers.what_if(asked["run"], asked["threshold"], asked["r"])
-
-    def run_at() -> None:
-        if offers.run_at is not None:
-            asked = st.session_state[key]["run_at"]
-            offers.run_at(asked["run"], asked["threshold"])
-
-    def label() -> None:
-        if offers.label is not None:
-            asked = st.session_state[key]["label"]
-            offers.label(asked["run"], asked["rules"])
-
-    def extend() -> None:
-        if offers.extend is not None:
-            asked = st.session_state[key]["extend"]
-            offers.extend(asked["run"], asked["until"], asked["text"], asked["repeat"])
-
-    def graft() -> None:
-        if offers.graft is not None:
-            offers.graft()
+        return on_change
 
     _mount(
         key=key,
         # As bytes, because Streamlit would encode a value twice, and more slowly.
         data=msgspec.json.encode(message | {"offers": offers.as_message()}),
-        on_missed_change=resend,
-        on_grow_change=grow,
-        on_go_on_change=go_on,
-        on_what_if_change=what_if,
-        on_run_at_change=run_at,
-        on_label_change=label,
-        on_extend_change=extend,
-        on_graft_change=graft,
+        on_missed_change=lambda: _feed().resend(st.session_state[key]["missed"]["since"]),
+        **{f"on_{name}_change": called(name) for name in _ASKED},
     )
 
 

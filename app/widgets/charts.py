@@ -1,6 +1,6 @@
 """Charts, downloads, and texts as chips with one per token, drawn the same way on every page."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -12,7 +12,7 @@ from app.widgets.glossary import plain
 from eab.events import RunStarted
 from eab.figures.tables import as_csv
 from eab.formatting import excerpt
-from eab.record.report import Began
+from eab.labs.measurement import LabBegan
 from eab.token_text import visible
 
 # The browser replaces this text colour by that of its theme, light or dark.
@@ -69,7 +69,7 @@ def _clicked(key: str, on_click: Callable[[int], None]) -> None:
             return
 
 
-def origin(began: Began | RunStarted | str | None, live: bool, more: str = "") -> None:
+def origin(began: LabBegan | RunStarted | str | None, live: bool, more: str = "") -> None:
     """Draw a caption with the origin of the results, given as text or by their first event."""
     if began is None:
         return
@@ -93,6 +93,13 @@ def white_background() -> bool:
     """Draw the switch for charts that are to be printed; return whether it is on."""
     help_text = "The camera button above each chart then saves it black on white, as SVG."
     return st.toggle("White background, for print", key="print_view", help=help_text)
+
+
+def metrics(measures: Mapping[str, str], key: str) -> None:
+    """Draw values under their titles, side by side; two per row on a phone."""
+    with st.container(horizontal=True, key=f"metrics_{key}"):
+        for title, value in measures.items():
+            st.metric(title, value, width=150)
 
 
 File: TypeAlias = tuple[str, str, Callable[[], str | bytes]]

@@ -49,7 +49,6 @@ def show(opened: OpenRun, run: RunState) -> None:
     panels = {
         "Texts": _texts,
         "Answers": _answers,
-        "Probability": _probability,
         "Tokens": _tokens,
         "Performance": _performance,
         "Export": _export,
@@ -182,12 +181,6 @@ def _uncertainty(run: RunState, answers: "Answers") -> None:
             csv_file("Uncertainty", f"{stem}-uncertainty.csv", uncertainty_table, scores),
         ]
     )
-
-
-def _probability(opened: OpenRun, run: RunState) -> None:
-    from eab.figures.icicle import icicle_figure
-
-    draw("", weight_sentence(run), icicle_figure(run), f"{file_stem(run.started)}-mass", opened.key)
 
 
 def _tokens(_: OpenRun, run: RunState) -> None:

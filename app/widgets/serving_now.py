@@ -10,6 +10,8 @@ from streamlit.elements.lib.streamlit_plotly_theme import GRAY_90
 from app.server.batched_runs import ServingNow
 from app.state import polling
 from app.state.process import owner, worker
+from app.widgets.charts import metrics
+from app.widgets.glossary import plain
 from eab.analysis.prefixes import PrefixesNow
 from eab.formatting import counted, human_bytes
 
@@ -38,24 +40,21 @@ def draw() -> None:
 
 
 def _redraw() -> None:
-    from eab.figures.schedule import now_sentence, rate
+    from eab.figures.schedule import NOTHING_SERVED, rate
 
     now = worker().serving_now()
     passes, busy = _timed(now), now.busy
-    sentence = now_sentence(passes, now.running, now.waiting)
     measures = {
         "In the batch": str(now.running),
         "Waiting": str(now.waiting),
         "New tokens per second": f"{rate(passes) if busy else 0:.0f}",
         "KV bytes held": human_bytes(passes[-1].record.kv_bytes if passes and busy else 0),
     }
-    with st.container(horizontal=True, key="now_measures"):  # two per row on a phone
-        for name, value in measures.items():
-            st.metric(name, value, width=150)
-    st.text(f"{sentence} {_own(now)}".strip())
+    metrics(measures, "now")
+    st.text(_own(now) if busy else NOTHING_SERVED)
     last = now.passes[-1].ended_at if now.passes else 0.0
     drawn = _figure(now, now.at // EVERY if busy else last, busy)
-    st.plotly_chart(drawn, key="serving-now", alt=sentence)
+    st.plotly_chart(drawn, key="serving-now", alt="What each slot served in the last seconds")
     if now.taking_turns:
         st.caption(_other_tasks_caption(now))
     if caches := worker().prefixes_now(owner()):
@@ -66,12 +65,20 @@ def _redraw() -> None:
 
 
 def _draw_prefixes(prefixes: PrefixesNow) -> None:
-    from eab.figures.kv_allocation import COLUMNS, prefix_rows, prefix_sentence
+    from eab.figures.kv_allocation import (
+        COLUMNS,
+        prefix_measures,
+        prefix_rows,
+        why_no_prefixes,
+    )
     from eab.figures.tables import text_table
 
-    st.text(prefix_sentence(prefixes))
-    if prefixes.segments:
-        st.table(text_table(prefix_rows(prefixes), COLUMNS))
+    st.subheader(plain(prefixes.model))
+    if reason := why_no_prefixes(prefixes):
+        st.text(reason)
+        return
+    metrics(prefix_measures(prefixes), prefixes.model)
+    st.table(text_table(prefix_rows(prefixes), COLUMNS))
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)

@@ -6,10 +6,10 @@ The widgets start with the page's values, or those of an example. What a visitor
 when another model or prompt is chosen; the rest is reset.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import streamlit as st
 
@@ -34,6 +34,7 @@ from eab.settings import (
 )
 from eab.threshold_scales import THRESHOLD_SCALES
 
+_T = TypeVar("_T")
 _TEXT_HEIGHT: Final = 96  # pixels of a box for several lines
 _LONGEST: Final = 40  # characters of a text quoted in a sentence
 # The settings with a widget here; those of the threshold are in app.widgets.threshold.
@@ -141,6 +142,20 @@ def shown(name: str, value: Any) -> str:
         case TextLine() | TextArea() | Lines():
             return shortened(token_text.visible(value), _LONGEST) or "empty"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def choose_one(
+    label: str,
+    options: Sequence[_T],
+    key: str,
+    written: Callable[[_T], str] = str,
+    place: Any = st,
+) -> _T:
+    """Draw a choice; it falls back to the first option once the chosen one is not offered."""
+    if st.session_state.get(key) not in options:
+        st.session_state[key] = options[0]
+    chosen: _T = place.selectbox(label, options, format_func=written, key=key)
+    return chosen
 
 
 _BEGUN_WITH: Final = "begun_with"  # the values that no visitor has chosen

@@ -12,6 +12,7 @@ from app.state import compare, status, tab
 from app.widgets import controls
 from app.widgets.glossary import plain
 from app.widgets.history import COMPARE
+from app.widgets.setting_widgets import choose_one
 from eab.config import BranchingConfig
 from eab.formatting import counted, excerpt
 from eab.labs.tuning.cell import Cell
@@ -35,31 +36,17 @@ def draw(points: Sequence[SettingPoint], cells: Sequence[Cell], model_name: str)
 
     names = varying(point.config for point in points)
     labels = [setting_words(point.config, names) for point in points]
-    for key in (_SETTING, _OTHER):
-        if st.session_state.get(key, 0) not in range(len(points)):
-            st.session_state[key] = 0
     prompts = {cell.prompt_id: cell.prompt for cell in sorted(cells, key=_prompt_order)}
-    if st.session_state.get(_PROMPT) not in prompts:
-        st.session_state[_PROMPT] = next(iter(prompts))
-    with st.container(key="tune_cell"):
-        setting, prompt, seed = st.columns([5, 4, 2])
-    number = setting.selectbox(
-        "Setting (or click it in the chart)",
-        range(len(points)),
-        format_func=labels.__getitem__,
-        key=_SETTING,
-    )
-    asked = prompt.selectbox(
-        "Prompt",
-        list(prompts),
-        format_func=lambda prompt_id: excerpt(visible(prompts[prompt_id]), 60),
-        key=_PROMPT,
-    )
     seeds = sorted({cell.seed for cell in cells})
-    if st.session_state.get(_SEED) not in seeds:
-        st.session_state[_SEED] = seeds[0]
-    with seed:
-        st.selectbox("Seed", seeds, key=_SEED)
+    settings = range(len(points))
+    with st.container(key="tune_cell"):
+        left, middle, right = st.columns([5, 4, 2])
+    title = "Setting (or click it in the chart)"
+    number = choose_one(title, settings, _SETTING, labels.__getitem__, left)
+    asked = choose_one(
+        "Prompt", [*prompts], _PROMPT, lambda name: excerpt(visible(prompts[name]), 60), middle
+    )
+    choose_one("Seed", seeds, _SEED, str, right)
     missing = model_cache.missing(model_name)
     chosen = _found(cells, points[number], asked)
     if chosen is None:
@@ -80,12 +67,8 @@ def draw(points: Sequence[SettingPoint], cells: Sequence[Cell], model_name: str)
     if opened and not status.message():
         st.switch_page(EXPLORE)
     other, button = st.columns([5, 2], vertical_alignment="bottom")
-    second = other.selectbox(
-        "Compare with (same prompt and seed)",
-        range(len(points)),
-        format_func=labels.__getitem__,
-        key=_OTHER,
-    )
+    title = "Compare with (same prompt and seed)"
+    second = choose_one(title, settings, _OTHER, labels.__getitem__, other)
     with button:
         _compare_button(chosen, _found(cells, points[second], asked), model_name, missing)
 

@@ -1,12 +1,14 @@
 """The heat map of a sweep on the Tune page, and the choice of the cost and the gain."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import streamlit as st
 
 from app.widgets import sweep_cells
 from app.widgets.charts import draw
+from app.widgets.setting_widgets import choose_one
 from eab.config import SETTINGS, BranchingConfig
 from eab.labs.tuning.cell import COSTS, GAINS, Cell, Quantity
 from eab.labs.tuning.frontier import (
@@ -106,22 +108,14 @@ def _axes(
 
 
 def _one_of(label: str, key: str, names: Sequence[str], menu: bool) -> str:
-    if not menu:
-        return names[0]
-    if st.session_state.get(key) not in names:
-        st.session_state[key] = names[0]
-    return st.selectbox(label, names, format_func=lambda name: SETTINGS[name].label, key=key)
+    return choose_one(label, names, key, lambda name: SETTINGS[name].label) if menu else names[0]
 
 
 def _fixed(name: str, values: Sequence[Any], best: Any) -> Any:
     from eab.labs.tuning.sentences import value_words
 
     key = f"tune_fixed_{name}"
-    if st.session_state.get(key) not in values:
-        st.session_state[key] = best if best in values else values[0]
-    return st.selectbox(
-        f"{SETTINGS[name].label} is",
-        values,
-        format_func=lambda value: value_words(name, value),
-        key=key,
-    )
+    if best in values and st.session_state.get(key) not in values:
+        st.session_state[key] = best
+    written = partial(value_words, name)
+    return choose_one(f"{SETTINGS[name].label} is", values, key, written)

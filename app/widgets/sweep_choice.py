@@ -4,7 +4,7 @@ from typing import Final
 
 import streamlit as st
 
-from app.server.store import MAX_NAME, SWEEPS, default_sweep_store
+from app.server.store import SWEEPS, default_sweep_store
 from app.state import status, tuning
 from app.state.slot import Entry
 from app.widgets import sweep_editor
@@ -14,7 +14,7 @@ from eab import token_text
 from eab.labs.tuning.report import TuningReport
 
 _OPEN: Final = "open_sweep"  # key of the popover
-_SHOWN, _NAME = "tune_shown", "tune_name"
+_SHOWN: Final = "tune_shown"
 MAX_UPLOAD_MIB: Final = 16
 
 
@@ -41,12 +41,8 @@ def draw(displayed: Entry[TuningReport]) -> None:
 
 
 def _of_this_tab(report: TuningReport) -> None:
-    current = tuning.displayed_name()
-    st.session_state[_SHOWN] = current
+    st.session_state[_SHOWN] = tuning.displayed_name()
     st.radio("Sweeps of this tab", tuning.names(), key=_SHOWN, on_change=_show)
-    if current != tuning.RECORDED:
-        st.session_state[_NAME] = current
-        st.text_input("Name", key=_NAME, max_chars=MAX_NAME, on_change=_rename)
     if report.plan is not None:
         st.button(
             "Use its settings",
@@ -63,11 +59,6 @@ def _show() -> None:
 
 
 @status.errors_as_message()
-def _rename() -> None:
-    tuning.rename(st.session_state[_SHOWN], st.session_state[_NAME])
-
-
-@status.errors_as_message()
 def _open_saved() -> None:
     sweep_id = st.session_state[_SAVED.chosen]
     if sweep_id is not None:
@@ -75,5 +66,5 @@ def _open_saved() -> None:
 
 
 _SAVED: Final[Gallery[TuningReport]] = Gallery(
-    SWEEPS, default_sweep_store, _open_saved, tuning.rename_saved
+    SWEEPS, default_sweep_store, _open_saved, lambda _id, _name: None
 )

@@ -1,7 +1,7 @@
 """What the Tune page sweeps: the prompts, and the values of each setting."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -27,8 +27,6 @@ MAX_PROMPTS, MAX_PROMPT, MAX_CELLS = 24, 2000, 4000
 _LOWEST, _HIGHEST, _MOST_THRESHOLDS = 0.05, 3.0, 9  # nats
 _MOST_BYTES: Final = 20_000  # of a prompt with its answers, as JSON: each cell's key contains it
 _MOST_SEEDS, _SHORTEST, _LONGEST = 12, 4, 96  # the lengths are in tokens
-_BRANCH_FACTORS: Final = (2, 3, 4, 5, 8)
-_MAX_PATHS: Final = (2, 4, 8, 12, 16, 24, 32, 48, 64)
 POLICIES: Final[tuple[PolicyName, ...]] = (
     "fair",
     "independent",
@@ -36,23 +34,13 @@ POLICIES: Final[tuple[PolicyName, ...]] = (
     "arithmetic",
     "stochastic-beam",
 )
-_VARIED: Final = frozenset({"entropy_threshold", "max_paths", "branch_factor", "policy"})
-_SETS, _NUMBER, _OWN, _RANGE, _COUNT, _FACTORS, _LIMITS, _CHOSEN_POLICIES, _SEEDS, _TOKENS = (
-    f"tune_{name}"
-    for name in (
-        "set",
-        "prompts",
-        "own",
-        "threshold_range",
-        "threshold_count",
-        "branch_factor",
-        "max_paths",
-        "policy",
-        "seeds",
-        "max_new_tokens",
-    )
-)
-
+# The values on offer of the settings that vary, besides the threshold
+_OFFERED: Final[Mapping[str, tuple[Any, ...]]] = {
+    "max_paths": (2, 4, 8, 12, 16, 24, 32, 48, 64),
+    "branch_factor": (2, 3, 4, 5, 8),
+    "policy": POLICIES,
+}
+_SETS: Final = "tune_set"
 PILOT_SET: Final = "tune_pilot_set"  # the key of the prompt set to recommend a threshold for
 
 
@@ -60,15 +48,15 @@ def _defaults() -> dict[str, Any]:
     return {
         _SETS: default_sweep.KNOWN,
         PILOT_SET: default_sweep.PILOT_PROMPTS,
-        _NUMBER: default_sweep.START_PROMPTS,
-        _OWN: "",
-        _RANGE: default_sweep.THRESHOLD_RANGE,
-        _COUNT: len(default_sweep.THRESHOLDS),
-        _FACTORS: [*default_sweep.START_FACTORS],
-        _LIMITS: [*default_sweep.VARIED["max_paths"]],
-        _CHOSEN_POLICIES: [*default_sweep.VARIED["policy"]],
-        _SEEDS: default_sweep.START_SEEDS,
-        _TOKENS: default_sweep.NEW_TOKENS,
+        "tune_prompts": default_sweep.START_PROMPTS,
+        "tune_own": "",
+        "tune_threshold_range": default_sweep.THRESHOLD_RANGE,
+        "tune_threshold_count": len(default_sweep.THRESHOLDS),
+        "tune_branch_factor": [*default_sweep.START_FACTORS],
+        "tune_max_paths": [*default_sweep.VARIED["max_paths"]],
+        "tune_policy": [*default_sweep.VARIED["policy"]],
+        "tune_seeds": default_sweep.START_SEEDS,
+        "tune_max_new_tokens": default_sweep.NEW_TOKENS,
     }
 
 
@@ -80,36 +68,25 @@ def ensure_defaults() -> None:
 
 def fill_from(plan: Plan) -> None:
     """Set the controls to the plan of a sweep, as far as they can express it."""
-    base = plan.grid.base
-
-    def values(name: str, offered: Sequence[Any]) -> list[Any]:
-        return [
-            value
-            for value in plan.grid.varied.get(name, (getattr(base, name),))
-            if value in offered
-        ]
-
-    thresholds = plan.grid.varied.get("entropy_threshold", (base.entropy_threshold,))
+    base, varied, asked = plan.grid.base, plan.grid.varied, plan.prompts[:MAX_PROMPTS]
+    thresholds = varied.get("entropy_threshold", (base.entropy_threshold,))
     low, high = (min(max(end(thresholds), _LOWEST), _HIGHEST) for end in (min, max))
-    st.session_state.update(
-        {
-            _RANGE: (low, high),
-            _COUNT: min(len(thresholds), _MOST_THRESHOLDS),
-            _LIMITS: values("max_paths", _MAX_PATHS),
-            _FACTORS: values("branch_factor", _BRANCH_FACTORS),
-            _CHOSEN_POLICIES: values("policy", POLICIES),
-            _SEEDS: min(len(plan.grid.seeds), _MOST_SEEDS),
-            _TOKENS: min(max(base.max_new_tokens, _SHORTEST), _LONGEST),
-            **_prompts_from(plan.prompts[:MAX_PROMPTS]),
-        }
-    )
-
-
-def _prompts_from(asked: tuple[TuningPrompt, ...]) -> dict[str, Any]:
+    chosen: dict[str, Any] = {
+        "tune_threshold_range": (low, high),
+        "tune_threshold_count": min(len(thresholds), _MOST_THRESHOLDS),
+        "tune_seeds": min(len(plan.grid.seeds), _MOST_SEEDS),
+        "tune_max_new_tokens": min(max(base.max_new_tokens, _SHORTEST), _LONGEST),
+        _SETS: OWN,
+        "tune_own": "\n".join(prompt.question.prompt for prompt in asked),
+    }
+    for name, offered in _OFFERED.items():
+        values = varied.get(name, (getattr(base, name),))
+        chosen[f"tune_{name}"] = [value for value in values if value in offered]
     for name in default_sweep.SET_LABELS:
         if default_sweep.some_prompts(name, len(asked)) == asked:
-            return {_SETS: name, _NUMBER: len(asked)}
-    return {_SETS: OWN, _OWN: "\n".join(prompt.question.prompt for prompt in asked)}
+            own = st.session_state["tune_own"]
+            chosen |= {_SETS: name, "tune_prompts": len(asked), "tune_own": own}
+    st.session_state.update(chosen)
 
 
 def choose_prompts(key: str = _SETS) -> None:
@@ -128,7 +105,7 @@ def own_prompts(key: str = _SETS) -> None:
     if st.session_state[key] == OWN:
         st.text_area(
             "Prompts, one per line",
-            key=_OWN,
+            key="tune_own",
             height=96,
             help=f"At most {MAX_PROMPTS}. Metrics that need known answers are not available.",
             **KEPT,
@@ -138,9 +115,9 @@ def own_prompts(key: str = _SETS) -> None:
 def prompts(key: str = _SETS) -> list[TuningPrompt]:
     """The chosen prompts, with known answers. Raises ConfigError if there are none or too many."""
     if st.session_state[key] != OWN:
-        chosen = default_sweep.some_prompts(st.session_state[key], st.session_state[_NUMBER])
+        chosen = default_sweep.some_prompts(st.session_state[key], st.session_state["tune_prompts"])
         return [*chosen]
-    lines = [line.strip() for line in st.session_state[_OWN].splitlines()]
+    lines = [line.strip() for line in st.session_state["tune_own"].splitlines()]
     written = list(dict.fromkeys(line for line in lines if line))
     _check_prompts(written)
     return [
@@ -166,59 +143,42 @@ def choose_ranges() -> None:
     """Draw the controls of the settings that vary, and of those for all settings."""
     st.markdown("**What varies**")
     st.slider(
-        "Entropy threshold (nats), from and to", _LOWEST, _HIGHEST, step=0.05, key=_RANGE, **KEPT
-    )
-    st.slider(
-        "Thresholds",
-        1,
-        _MOST_THRESHOLDS,
-        key=_COUNT,
-        help="Number of values in this range, evenly spaced on a log scale.",
+        "Entropy threshold (nats), from and to",
+        _LOWEST,
+        _HIGHEST,
+        step=0.05,
+        key="tune_threshold_range",
         **KEPT,
     )
-    for key, name, values in (
-        (_LIMITS, "max_paths", _MAX_PATHS),
-        (_FACTORS, "branch_factor", _BRANCH_FACTORS),
-        (_CHOSEN_POLICIES, "policy", POLICIES),
-    ):
+    evenly = "Number of values in this range, evenly spaced on a log scale."
+    _slider("Thresholds", "threshold_count", 1, _MOST_THRESHOLDS, evenly)
+    for name, values in _OFFERED.items():
         declared = SETTINGS[name]
         st.pills(
-            declared.label, values, selection_mode="multi", key=key, help=declared.help, **KEPT
+            declared.label,
+            values,
+            selection_mode="multi",
+            key=f"tune_{name}",
+            help=declared.help,
+            **KEPT,
         )
     st.markdown("**For all settings**")
-    st.slider(
-        "Prompts of a set",
-        1,
-        MAX_PROMPTS,
-        key=_NUMBER,
-        help="Number of prompts from the set, evenly spaced. Your own prompts are all used.",
-        **KEPT,
-    )
-    st.slider(
-        "Seeds",
-        1,
-        _MOST_SEEDS,
-        key=_SEEDS,
-        help=(
-            "Every setting runs each prompt once per seed. The spread between the seeds gives "
-            "the error bars."
-        ),
-        **KEPT,
-    )
-    st.slider(
-        "Max new tokens",
-        _SHORTEST,
-        _LONGEST,
-        key=_TOKENS,
-        help=SETTINGS["max_new_tokens"].help,
-        **KEPT,
-    )
+    number = "Number of prompts from the set, evenly spaced. Your own prompts are all used."
+    _slider("Prompts of a set", "prompts", 1, MAX_PROMPTS, number)
+    seeds = "Every setting runs each prompt once per seed. Their spread gives the error bars."
+    _slider("Seeds", "seeds", 1, _MOST_SEEDS, seeds)
+    length = SETTINGS["max_new_tokens"].help
+    _slider("Max new tokens", "max_new_tokens", _SHORTEST, _LONGEST, length)
+
+
+def _slider(label: str, name: str, low: int, high: int, help_text: str) -> None:
+    st.slider(label, low, high, key=f"tune_{name}", help=help_text, **KEPT)
 
 
 def thresholds() -> tuple[float, ...]:
     """The chosen thresholds in nats."""
-    low, high = st.session_state[_RANGE]
-    values = np.geomspace(low, high, st.session_state[_COUNT])
+    low, high = st.session_state["tune_threshold_range"]
+    values = np.geomspace(low, high, st.session_state["tune_threshold_count"])
     return tuple(dict.fromkeys(round(float(value), 2) for value in values))
 
 
@@ -230,7 +190,7 @@ def base() -> BranchingConfig:
         "threshold_unit": "nats",
         "entropy_threshold": thresholds()[0],
         "min_fork_weight": 0.0,
-        "max_new_tokens": st.session_state[_TOKENS],
+        "max_new_tokens": st.session_state["tune_max_new_tokens"],
         "drafter": "none",
         "seed": 0,
     }
@@ -240,17 +200,13 @@ def base() -> BranchingConfig:
 def grid() -> Grid:
     """The grid to sweep. Raises ConfigError if no value is chosen for a setting."""
     values: dict[str, tuple[Any, ...]] = {"entropy_threshold": thresholds()}
-    for key, name in (
-        (_LIMITS, "max_paths"),
-        (_FACTORS, "branch_factor"),
-        (_CHOSEN_POLICIES, "policy"),
-    ):
-        values[name] = tuple(sorted(st.session_state[key]))
+    for name in _OFFERED:
+        values[name] = tuple(sorted(st.session_state[f"tune_{name}"]))
         if not values[name]:
             raise ConfigError(
                 f"no value is chosen for {SETTINGS[name].label.lower()}; choose at least one"
             )
-    return Grid(values, base(), tuple(range(1, st.session_state[_SEEDS] + 1)))
+    return Grid(values, base(), tuple(range(1, st.session_state["tune_seeds"] + 1)))
 
 
 def needs_words(chosen: Grid, asked: Sequence[TuningPrompt], model_name: str) -> str:
@@ -282,7 +238,7 @@ def check_plan(plan: Plan) -> None:
     _check_prompts([prompt.question.prompt for prompt in plan.prompts])
     prompts = map(msgspec.to_builtins, plan.prompts)  # with the answers
     sizes = (len(json.dumps(prompt)) for prompt in prompts)
-    if plan.grid.varied.keys() - _VARIED or max(sizes) > _MOST_BYTES:
+    if plan.grid.varied.keys() - {"entropy_threshold", *_OFFERED} or max(sizes) > _MOST_BYTES:
         raise ConfigError(
             "this sweep was not started on this page, so it cannot be resumed here. Press Use its "
             "settings under Open, then Run"

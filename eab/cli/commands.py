@@ -1,5 +1,6 @@
 """The commands of `eab`."""
 
+import json
 import sys
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -8,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from msgspec import structs
 from rich.console import Console
 
 from eab import record
@@ -288,9 +288,11 @@ def evaluate(
     import pandas as pd
 
     from eab.cli import evaluation
+    from eab.labs.measurement import Report, dumps
     from eab.labs.tuning.evaluation import answer_rows
-    from eab.labs.tuning.evaluation_report import report, verdict
+    from eab.labs.tuning.evaluation_report import EVALUATION, evaluated
     from eab.labs.tuning.prompt_sets import QUESTIONS, read_questions
+    from eab.models.machine import describe_machine
 
     progress.check_writable(json_file, rows_file)
     config = BranchingConfig.from_settings(
@@ -308,12 +310,12 @@ def evaluate(
     prefixes = progress.prefixes_of(model, prefix_cache)
     answered = answer_rows(model, config, asked, part, same, prefixes)
     rows = evaluation.with_progress(answered, len(asked))
-    found = report(rows)
+    card, machine = model.card, describe_machine(model.card.device)
+    found = Report().collect(evaluated(rows, card, machine, asdict(config)))
     if json_file != progress.STANDARD_STREAM:
         Console().print(evaluation.report_table(found))
     if json_file:
-        head = {"model": structs.asdict(model.card), "settings": asdict(config)}
-        progress.write_json(head | {"verdict": verdict(found), **asdict(found)}, json_file)
+        progress.write_json(json.loads(dumps(found, EVALUATION.units)), json_file)
     if rows_file:
         write_table(Path(rows_file), pd.DataFrame(rows))
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from eab.figures.drawing import go, make_subplots
+from eab.figures.drawing import go
 from eab.figures.timings import MILLI
 from eab.formatting import shortened
 from eab.timing import Timing
@@ -145,9 +145,6 @@ def in_ink(figure: go.Figure, ink: str) -> go.Figure:
     inked.update_yaxes(**words)
     inked.update_annotations(selector=lambda note: note.font.color is None, font_color=ink)
     inked.update_traces(colorbar=words, selector={"type": "heatmap"})
-    inked.update_traces(marker_colorbar=words, selector={"type": "icicle"})
-    axes = {f"{part}font_color": ink for part in ("label", "tick", "range")}
-    inked.update_traces(**axes, selector={"type": "parcoords"})
     return inked
 
 
@@ -159,10 +156,3 @@ def for_print(figure: go.Figure) -> go.Figure:
     )
     white.update_layout(margin={"l": 12, "r": 12, "t": 64, "b": 12})
     return white
-
-
-# Plotly uses numpy and pandas if it finds them loaded, even if another thread is still loading
-# them. Importing them here waits until they are complete.
-
-
-__all__ = ["go", "make_subplots"]

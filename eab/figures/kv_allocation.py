@@ -12,7 +12,7 @@ from eab.analysis.prefixes import PrefixesNow, SegmentNow
 from eab.figures.charts import BLUE, GREY, ORANGE, bar_pattern, byte_unit, laid_out
 from eab.figures.drawing import go, make_subplots
 from eab.figures.tables import text_table
-from eab.formatting import counted, human_bytes, listed, shortened, with_ratio
+from eab.formatting import human_bytes, listed, shortened, with_ratio
 from eab.timing import NOTHING_YET
 
 # For each part of the reserved bytes: name in the legend, field of Reserved, colour, pattern.
@@ -21,7 +21,6 @@ _PARTS: Final = (
     ("the same tokens again", "copied", ORANGE, "/"),
     ("empty", "empty", GREY, "."),
 )
-_SHORT: Final[dict[Scheme, str]] = {"slab": "slabs", "blocks": "blocks", "tree": "the tree"}
 
 
 def allocation_figure(allocation: KvAllocation) -> go.Figure:
@@ -59,22 +58,16 @@ def allocation_figure(allocation: KvAllocation) -> go.Figure:
 
 
 def allocation_sentence(allocation: KvAllocation) -> str:
-    """What each scheme reserves at its peak, smallest first, and how much of it is wasted."""
+    """What each scheme reserves at its peak, smallest first."""
     if not allocation.steps["tree"]:
         return NOTHING_YET
-    first, *others = sorted(SCHEMES, key=allocation.peak)
-    least = allocation.peak(first)
-    reserve = [
-        f"{_phrase(allocation, scheme)} {with_ratio(allocation.peak(scheme), least, human_bytes)}"
-        for scheme in (first, *others)
+    ranked = sorted(SCHEMES, key=allocation.peak)
+    least = allocation.peak(ranked[0])
+    peaks = [
+        f"{_name(allocation, scheme)} {with_ratio(allocation.peak(scheme), least, human_bytes)}"
+        for scheme in ranked
     ]
-    waste = [
-        f"{_SHORT[scheme]} {allocation.wasted_share(scheme):.0%}" for scheme in (first, *others)
-    ]
-    return (
-        f"At the peak, {'; '.join(reserve)}. Wasted over all steps (empty, or also stored "
-        f"elsewhere): {listed(waste)}."
-    )
+    return f"Reserved at the peak: {'; '.join(peaks)}."
 
 
 def allocation_table(allocation: KvAllocation) -> pd.DataFrame:
@@ -117,16 +110,6 @@ def _name(allocation: KvAllocation, scheme: Scheme) -> str:
             return f"tree, r = {listed([*map(str, allocation.rs)])}"
 
 
-def _phrase(allocation: KvAllocation, scheme: Scheme) -> str:
-    match scheme:
-        case "slab":
-            return "slabs reserve"
-        case "blocks":
-            return f"blocks of {allocation.block_size} rows reserve"
-        case "tree":
-            return f"the tree (r = {listed([*map(str, allocation.rs)])}) reserves"
-
-
 def _source(allocation: KvAllocation, scheme: Scheme) -> str:
     return "measured" if scheme == "tree" and allocation.measured else "computed"
 
@@ -136,33 +119,33 @@ _LABEL: Final = 60  # characters
 _UNSHOWN: Final = "text of another run"
 
 
-def prefix_sentence(now: PrefixesNow) -> str:
-    """What the prefix cache holds and has saved, or why it is empty."""
-    if not now.byte_limit:
-        reason = (
-            "the prefix cache is turned off (rule prefix_cache_mib)."
-            if now.can_reuse
-            else "the cache of this model cannot be reused for a longer text: its states are those "
-            "after the last token, or its rows depend on the length."
-        )
-        return f"Every run of {now.model} computes its whole prompt: {reason}"
-    if not now.segments:
-        reason = (
-            f"no text so far fitted into it (at most {human_bytes(now.byte_limit)}), or runs "
-            "needed the memory."
-            if now.tokens_asked
-            else "no run has been made yet."
-        )
-        return f"The prefix cache of {now.model} is empty: {reason}"
-    readers = sum(segment.readers for segment in now.segments if segment.parent < 0)
-    verb = "reads" if readers == 1 else "read"
-    reading = f"{counted(readers, 'run')} {verb} it now. " if readers else ""
+def prefix_measures(now: PrefixesNow) -> dict[str, str]:
+    """What the prefix cache holds and has saved, by title."""
     share = now.tokens_found / max(1, now.tokens_asked)
+    return {
+        "Segments": f"{len(now.segments):,}",
+        "Held": human_bytes(now.bytes_held),
+        "At most": human_bytes(now.byte_limit),
+        "Runs that read it": str(sum(one.readers for one in now.segments if one.parent < 0)),
+        "Prompt tokens": f"{now.tokens_asked:,}",
+        "Of these found": f"{share:.0%}",
+    }
+
+
+def why_no_prefixes(now: PrefixesNow) -> str:
+    """Why the prefix cache of a model is empty; empty if it is not."""
+    if now.segments:
+        return ""
+    if now.byte_limit and not now.tokens_asked:
+        return "Empty: no run has been made yet."
+    if now.byte_limit:
+        most = human_bytes(now.byte_limit)
+        return f"Empty: no text fitted into it (at most {most}), or runs needed the memory."
+    if now.can_reuse:
+        return "Turned off (rule prefix_cache_mib)."
     return (
-        f"The prefix cache of {now.model} holds {counted(len(now.segments), 'segment')} in "
-        f"{human_bytes(now.bytes_held)} (at most {human_bytes(now.byte_limit)}). {reading}"
-        f"{now.tokens_found:,} of {counted(now.tokens_asked, 'prompt token')} ({share:.0%}) were "
-        "found in it and not computed again."
+        "The memory of this model cannot be reused for a longer text: its states are those after "
+        "the last token, or its rows depend on the length."
     )
 
 

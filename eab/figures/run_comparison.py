@@ -4,8 +4,8 @@ a run and its what-if, with marks where the engine might decide otherwise.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import pandas as pd
 
@@ -35,31 +35,6 @@ _LITTLE: Final = 0.01  # probability seen
 _MUCH: Final = 0.9
 
 
-class RunMeasures(NamedTuple):
-    """One run in numbers."""
-
-    tokens: int
-    reused: int  # prompt tokens that had been computed before
-    seconds: float | None  # duration of all steps; None for a what-if run, which has no times
-    held: int  # the most KV bytes held between steps
-    peak: int
-    separate_caches: int  # KV bytes with one cache per path, at the step with the most rows
-    texts: int
-    distinct: int
-    answers: int  # different first sentences, as `group_answers` counts them
-    forks: int  # paths that forked; 0 under the policy `independent`
-    explored: float  # probability of the distinct texts (0 to 1)
-
-
-class DiffRow(NamedTuple):
-    """One measure of both runs as text, and how the second run differs from the first."""
-
-    measure: str
-    a: str
-    b: str
-    difference: str
-
-
 def _probability(share: float) -> str:
     if 0 < share < 0.0001:
         return "less than 0.01%"
@@ -68,44 +43,45 @@ def _probability(share: float) -> str:
 
 _COUNT: Final = "{:,}".format
 _MEASURES: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
-    ("probability seen", "explored", _probability),
+    ("probability seen", "explored", _probability),  # of the distinct texts, 0 to 1
     ("texts", "texts", _COUNT),
     ("different texts", "distinct", _COUNT),
     ("different first sentences", "answers", _COUNT),
-    ("forks", "forks", _COUNT),
+    ("forks", "forks", _COUNT),  # 0 under the policy `independent`
     ("tokens through the model", "tokens", _COUNT),
     ("prompt tokens reused", "reused", _COUNT),
-    ("seconds", "seconds", "{:.2f}".format),
-    ("most KV bytes held", "held", human_bytes),
+    ("seconds", "seconds", "{:.2f}".format),  # of all steps; None for a what-if run
+    ("most KV bytes held", "held", human_bytes),  # between steps
     ("peak KV bytes", "peak", human_bytes),
+    # with one cache per path, at the step with the most rows
     ("KV bytes with separate caches", "separate_caches", human_bytes),
 )
 
 
-def measures_of(run: RunState) -> RunMeasures:
-    """What the run cost and what it produced."""
+def measures_of(run: RunState) -> dict[str, Any]:
+    """What the run cost and what it produced, by the names in `_MEASURES`."""
     kv, last = run.peak_kv, run.last_kv
     independent = run.started.config.policy == "independent"
-    return RunMeasures(
-        tokens=run.tokens_through_model,
-        reused=run.tokens_reused,
-        seconds=run.seconds,
-        held=max((step.kv.bytes_held for step in run.steps if step.kv is not None), default=0),
-        peak=last.peak_bytes if last is not None else 0,
-        separate_caches=separate_bytes(run.started, kv) if kv is not None else 0,
-        texts=len(run.leaves()),
-        distinct=len(set(texts_of(run))),
-        answers=len(group_answers(run, "sentence").ranked),
-        forks=0 if independent else len(run.forks()),
-        explored=group_answers(run).explored,
-    )
+    return {
+        "explored": group_answers(run).explored,
+        "texts": len(run.leaves()),
+        "distinct": len(set(texts_of(run))),
+        "answers": len(group_answers(run, "sentence").ranked),
+        "forks": 0 if independent else len(run.forks()),
+        "tokens": run.tokens_through_model,
+        "reused": run.tokens_reused,
+        "seconds": run.seconds,
+        "held": max((step.kv.bytes_held for step in run.steps if step.kv is not None), default=0),
+        "peak": last.peak_bytes if last is not None else 0,
+        "separate_caches": separate_bytes(run.started, kv) if kv is not None else 0,
+    }
 
 
-def diff_rows(a: RunState, b: RunState) -> list[DiffRow]:
-    """All measures of both runs, as text."""
-    of_a, of_b = measures_of(a)._asdict(), measures_of(b)._asdict()
+def diff_rows(a: RunState, b: RunState) -> list[tuple[str, str, str, str]]:
+    """Each measure of both runs as text, and how the second run differs from the first."""
+    of_a, of_b = measures_of(a), measures_of(b)
     return [
-        DiffRow(
+        (
             measure,
             _cell(of_a[name], written),
             _cell(of_b[name], written),
@@ -119,10 +95,8 @@ def diff_rows(a: RunState, b: RunState) -> list[DiffRow]:
 
 def diff_table(a: RunState, b: RunState) -> pd.DataFrame:
     """All measures of both runs as numbers, in columns `measure`, `a`, `b`; shares are 0 to 1."""
-    of_a, of_b = measures_of(a)._asdict(), measures_of(b)._asdict()
-    return pd.DataFrame(
-        [{"measure": name, "a": of_a[name], "b": of_b[name]} for _, name, _ in _MEASURES]
-    )
+    of_a, of_b = measures_of(a), measures_of(b)
+    return pd.DataFrame([{"measure": name, "a": of_a[name], "b": of_b[name]} for name in of_a])
 
 
 def diff_tree_sentence(both: Merged) -> str:
@@ -162,21 +136,21 @@ def takeaway_sentence(a: RunState, b: RunState) -> str:
     of_a, of_b = measures_of(a), measures_of(b)
     note = (
         " Every long text is improbable, so a few texts cover little of all probability."
-        if max(of_a.explored, of_b.explored) < _LITTLE
+        if max(of_a["explored"], of_b["explored"]) < _LITTLE
         else ""
     )
     return f"{_seen(a, of_a, 'A')} {_seen(b, of_b, 'B')}{note}"
 
 
-def _seen(run: RunState, measures: RunMeasures, name: str) -> str:
+def _seen(run: RunState, measures: Mapping[str, Any], name: str) -> str:
     if run.started.imported:
-        return f"{name}, imported samples, has {counted(measures.distinct, 'different text')}."
+        return f"{name}, imported samples, has {counted(measures['distinct'], 'different text')}."
     policy = run.started.config.policy
     words = _POLICIES.get(policy, f"the policy {policy}")
     return (
-        f"{name}, {words}, saw {_probability(measures.explored)} of "
-        f"all probability: {counted(measures.distinct, 'different text')} for "
-        f"{counted(measures.tokens, 'token')} through the model."
+        f"{name}, {words}, saw {_probability(measures['explored'])} of "
+        f"all probability: {counted(measures['distinct'], 'different text')} for "
+        f"{counted(measures['tokens'], 'token')} through the model."
     )
 
 

@@ -2,7 +2,7 @@
 slots of a server over the last seconds, without any prompt text.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple
@@ -10,18 +10,11 @@ from typing import Final, Literal, NamedTuple
 from eab.analysis.schedule import Schedule, ScheduledPass, Segment
 from eab.figures.charts import BLUE, GOLD, GREEN, GREY, ORANGE, PURPLE, bar_pattern, laid_out
 from eab.figures.drawing import go
-from eab.formatting import counted, human_bytes
+from eab.formatting import counted
 
 Across = Literal["seconds", "passes"]
 COLOURS: Final = (BLUE, ORANGE, GREEN, PURPLE, GOLD)  # for requests; the colours repeat
 _LABEL_ROOM: Final = 0.02  # share of the axis; a label on a shorter bar would cover its neighbours
-CURSOR: Final = {  # cursor line of an x axis, through all charts above it
-    "showspikes": True,
-    "spikemode": "across",
-    "spikesnap": "cursor",
-    "spikethickness": 1,
-    "spikedash": "solid",
-}
 _IDLE: Final = {True: "idle while a request waits", False: "idle, nothing waits"}
 
 
@@ -140,32 +133,6 @@ def _add_labels(figure: go.Figure, lane: Lane) -> None:
     figure.layout.annotations = [*figure.layout.annotations, *notes]
 
 
-def add_steps(
-    figure: go.Figure,
-    lane: Lane,
-    values: Sequence[float],
-    line: dict[str, object],
-    name: str,
-    hover: Callable[[float], str],
-    legend: bool,
-) -> None:
-    """Draw one number per pass as a step line; `hover` formats a number."""
-    spans = [lane.span(number, number) for number in range(len(values))]
-    end = sum(spans[-1]) if spans else 0.0
-    figure.add_scatter(
-        name=name,
-        mode="lines",
-        x=[*(start for start, _ in spans), end],
-        y=[*values, 0] if values else [],
-        yaxis=lane.axis,
-        line={"shape": "hv", "width": 2, **line},
-        customdata=[*map(hover, values), hover(0)],
-        hovertemplate=f"{name}: %{{customdata}}<extra></extra>",
-        legendgroup=name,
-        showlegend=legend,
-    )
-
-
 NOTHING_SERVED: Final = (
     "Nothing is being served. Press Run on Explore in several tabs to see the batch fill here."
 )
@@ -193,65 +160,32 @@ def rate(passes: Sequence[TimedPass]) -> float:
     return new / RATE_WINDOW
 
 
-def now_sentence(passes: Sequence[TimedPass], running: int, waiting: int) -> str:
-    """How many runs are served and waiting, how fast, and in how much memory."""
-    if not running and not waiting:
-        return NOTHING_SERVED
-    held = passes[-1].record.kv_bytes if passes else 0
-    verb = "is" if running == 1 else "are"
-    waits = "waits" if waiting == 1 else "wait"
-    return (
-        f"{counted(running, 'run')} {verb} in the batch, {waiting} {waits}; "
-        f"{rate(passes):.0f} new tokens per second, {human_bytes(held)} of KV held, "
-        "not counting the prefix cache."
-    )
-
-
 def now_figure(passes: Sequence[TimedPass], busy: bool) -> go.Figure:
-    """Slots, and tokens per pass, over the last seconds; the x axis ends now while `busy`."""
+    """The slots over the last seconds; the x axis ends now while `busy`."""
     figure = go.Figure()
     seen = [timed for timed in passes if timed.ended > -WINDOW]
     slots = max([_LEAST_SLOTS, *(part.slot + 1 for timed in seen for part in timed.record.served)])
     if seen:
         schedule = Schedule(slots, tuple(_with_gaps(seen)))
-        runs = sorted(schedule.by_run)
-        labels = {run: f"run {run}" for run in runs}
+        labels = {run: f"run {run}" for run in sorted(schedule.by_run)}
         begins = seen[-1].ended - schedule.seconds
-        lane = Lane(schedule, "y", "seconds", labels, labels, WINDOW, begins)
-        add_work(figure, lane)
-        add_steps(
-            figure,
-            Lane(schedule, "y2", "seconds", labels, labels, WINDOW, begins),
-            [served.tokens for served in schedule.passes],
-            {"color": BLUE, "dash": "solid"},
-            "tokens per pass",
-            lambda value: f"{value:.0f}",
-            legend=False,
-        )
-    laid_out(figure, height=420)
-    figure.update_layout(
-        barmode="overlay",
-        hovermode="closest",
-        spikedistance=-1,
-        xaxis={
-            "title": "seconds from now" if busy else "seconds from the last pass",
-            "range": [-WINDOW, 0],
-            "anchor": "y2",
-            "zeroline": False,
-            **CURSOR,
-        },
-        yaxis={
+        add_work(figure, Lane(schedule, "y", "seconds", labels, labels, WINDOW, begins))
+    numbers = [*range(0, slots, 1 + slots // 16)]
+    title = "seconds from now" if busy else "seconds from the last pass"
+    laid_out(
+        figure,
+        320,
+        {"title": title, "range": [-WINDOW, 0], "zeroline": False},
+        {
             "title": "slot",
-            "domain": [0.36, 1],
             "range": [slots - 0.5, -0.5],
-            "tickvals": [*range(0, slots, 1 + slots // 16)],
-            "ticktext": [str(slot + 1) for slot in range(0, slots, 1 + slots // 16)],
+            "tickvals": numbers,
+            "ticktext": [str(slot + 1) for slot in numbers],
             "showgrid": False,
             "zeroline": False,
         },
-        yaxis2={"title": "tokens per pass", "domain": [0, 0.28], "rangemode": "tozero"},
-        uirevision="now",
     )
+    figure.update_layout(barmode="overlay", hovermode="closest", uirevision="now")
     return figure
 
 

@@ -10,29 +10,32 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 
 import msgspec
 import pandas as pd
 
 from eab.errors import RecordError
-from eab.events import EndReason, Event, Progressed, RunEnded
+from eab.events import EndReason, Event, Progressed, RunEnded, fields
 from eab.figures.timings import ratio_words, with_spread
 from eab.formatting import counted, with_ratio
-from eab.record import report as reports
+from eab.record.report import explained, unpacked
 from eab.record.typed_json import read
 from eab.run import RunFold, RunState
 from eab.timing import Timing, are_too_few, timings_by
 
-Value: TypeAlias = bool | int | float | str | None
+Value: TypeAlias = bool | int | float | str | list[str] | None
 Values: TypeAlias = dict[str, Any]  # the values are of type Value
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class LabBegan(reports.Began):
+class LabBegan:
     """The start of a measurement."""
 
+    model: fields.ModelName  # model name, with the weight format if it is not as loaded
+    dtype: fields.Word
+    machine: fields.Message  # processor or GPU, threads, versions
     lab: str  # the name of its `Lab`
     about: Values = field(default_factory=dict)  # what holds for all of its rows
     given: tuple[Values, ...] = ()  # what is measured, if these are several, such as requests
@@ -57,13 +60,13 @@ class OfRun:
 LabEvent: TypeAlias = LabBegan | Row | OfRun | Progressed | RunEnded
 
 
-class Report(reports.Report[LabBegan, Row]):
-    """A measurement so far."""
-
-    beginning = LabBegan
+class Report:
+    """A measurement so far; only `apply` changes it. `began` is None until the start event."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self.began: LabBegan | None = None
+        self.ended: RunEnded | None = None
+        self.progress = Progressed(0.0, "Starting")
         self._tables: dict[str, list[Values]] = {}
         self._folds: dict[str, RunFold] = {}
         self._computed: dict[Callable[[Report], Any], Any] = {}
@@ -71,12 +74,28 @@ class Report(reports.Report[LabBegan, Row]):
     def apply(self, event: LabEvent) -> None:
         """Apply an event."""
         self._computed.clear()
-        if isinstance(event, OfRun):
-            self._folds.setdefault(event.name, RunFold()).apply(event.event)
-            return
-        super().apply(event)
-        if isinstance(event, Row):
-            self._tables.setdefault(event.table, []).append(event.values)
+        match event:
+            case LabBegan():
+                self.began = event
+            case Row():
+                self._tables.setdefault(event.table, []).append(event.values)
+            case OfRun():
+                self._folds.setdefault(event.name, RunFold()).apply(event.event)
+            case Progressed():
+                self.progress = event
+            case _:
+                self.ended = event
+
+    def collect(self, events: Iterable[LabEvent]) -> Self:
+        """Apply all events and return the report."""
+        for event in events:
+            self.apply(event)
+        return self
+
+    @property
+    def complete(self) -> bool:
+        """Whether the measurement finished."""
+        return self.ended is not None and self.ended.reason == "finished"
 
     def rows(self, table: str, **where: Value) -> list[Values]:
         """The rows of a table with these values, as dicts."""
@@ -114,7 +133,7 @@ class Report(reports.Report[LabBegan, Row]):
     def made(self) -> str:
         """The numbers of runs that have ended and of rows, as text."""
         ended = sum(run.ended is not None for run in self.runs.values())
-        rows = counted(len(self.points), "row")
+        rows = counted(sum(map(len, self._tables.values())), "row")
         return f"{counted(ended, 'run')}, {rows}" if ended else rows
 
     def computed(self, compute: Callable[["Report"], _T]) -> _T:
@@ -125,44 +144,43 @@ class Report(reports.Report[LabBegan, Row]):
         return value
 
 
-class _ReportFormat(reports.ReportFormat[Report]):
-    """Stores each column of a table as a list; the events of runs are in files of their own."""
-
-    def content(self, report: Report) -> dict[str, Any]:
-        tables = {
-            table: {name: [row[name] for row in rows] for name in rows[0]}
-            for table in report.tables
-            if (rows := report.rows(table))
-        }
-        began, ended = msgspec.to_builtins(report.began), report.ended
-        reason = None if ended is None else ended.reason
-        return self.head | {"began": began, "tables": tables, "ended": reason}
-
-    def events_in(self, content: dict[str, Any]) -> Iterable[LabEvent]:
-        yield read(content["began"], LabBegan)
-        for table, columns in read(content["tables"], dict[str, dict[str, list[Value]]]).items():
-            for values in zip(*columns.values(), strict=True):
-                yield Row(table, dict(zip(columns, values, strict=True)))
-        if content["ended"] is not None:
-            yield RunEnded(0, read(content["ended"], EndReason))  # type: ignore[arg-type]
-
-
-_FORMAT: Final = _ReportFormat(Report, "eab-measurement", 1)
+HEAD: Final = {"format": "eab-measurement", "version": 1}  # of every file of a report
 
 
 def load(path: Path) -> Report:
-    """Read a report; RecordError says what is wrong."""
-    return _FORMAT.load(path)
+    """Read a report's file; RecordError says what is wrong."""
+    with explained("report", str(path)):
+        return Report().collect(events_in(json.loads(unpacked(path.read_bytes()))))
+
+
+def events_in(content: Any) -> Iterator[LabEvent]:
+    """The events in the content of a report's file, without those of runs."""
+    if not isinstance(content, dict) or {key: content.get(key) for key in HEAD} != HEAD:
+        raise RecordError("it is not a report of this version")
+    yield read(content["began"], LabBegan)
+    for table, columns in read(content["tables"], dict[str, dict[str, list[Value]]]).items():
+        for values in zip(*columns.values(), strict=True):
+            yield Row(table, dict(zip(columns, values, strict=True)))
+    if content["ended"] is not None:
+        yield RunEnded(0, read(content["ended"], EndReason))  # type: ignore[arg-type]
 
 
 def dumps(report: Report, units: Mapping[str, str]) -> str:
-    """A report as JSON, without its runs; RecordError if it has not started.
+    """A report as JSON, with each column of a table as a list, and without its runs; RecordError
+    if it has not started.
 
     `units` are those of the columns, for other programs that read the file.
     """
     if report.began is None:
         raise RecordError("the measurement has not started, so there is nothing to save")
-    return json.dumps(_FORMAT.content(report) | {"units": dict(units)})
+    tables = {
+        table: {name: [row[name] for row in rows] for name in rows[0]}
+        for table in report.tables
+        if (rows := report.rows(table))
+    }
+    content = HEAD | {"began": msgspec.to_builtins(report.began), "tables": tables}
+    content |= {"ended": report.ended and report.ended.reason, "units": dict(units)}
+    return json.dumps(content)
 
 
 class Counter:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal
@@ -16,10 +16,7 @@ from eab.labs import measurement
 from eab.labs.batching.workloads import request_name
 from eab.labs.bmc.results import Experiment
 from eab.labs.measurement import OfRun, Report
-from eab.labs.tuning.evaluation_report import EvaluationReport
-from eab.labs.tuning.report import TuningReport
-from eab.labs.tuning.report import load as load_tuning
-from eab.record.typed_json import read
+from eab.labs.tuning.report import TuningReport, loads
 from eab.run import RunFold, fold_prefix
 
 FOLDER: Final = ASSETS / "runs"
@@ -136,12 +133,9 @@ def samples() -> RunFold:
 
 
 @lru_cache(maxsize=1)
-def evaluation() -> EvaluationReport:
+def evaluation() -> Report:
     """The result of `eab evaluate --json` for the embedded model on the bundled questions."""
-    saved = json.loads(EVALUATION.read_text(encoding="utf-8"))
-    return read(
-        {field.name: saved[field.name] for field in fields(EvaluationReport)}, EvaluationReport
-    )
+    return measurement.load(EVALUATION)
 
 
 @lru_cache(maxsize=1)
@@ -153,7 +147,7 @@ def quantized() -> RunFold:
 @lru_cache(maxsize=1)
 def tuning() -> TuningReport:
     """The embedded model at several settings, on prompts with known distributions."""
-    return load_tuning(TUNING)
+    return loads(TUNING.read_bytes(), str(TUNING))
 
 
 def _load_variants(folder: Path) -> Report:

@@ -4,10 +4,9 @@ so that it can be opened if the run is killed. Also tables, and the folders for 
 `run.eab` is called `run.part.eab` until the run has ended, so an older `run.eab` stays until then.
 """
 
-import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 from eab.errors import RecordError
 from eab.events import Event, Pause
-from eab.record.run_file import LEVEL, RunLines, dumps
+from eab.record.run_file import RunLines, dumps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,26 +105,17 @@ class GrowingFile:
     Two processes that use the same path write separate files, and the path keeps the later one.
 
     Args:
-        every: Seconds between writes, which limits their cost; 0 writes each step, and infinity
-            writes only on `write` and `end`.
-        guard: Called with the file while it is empty, for example to lock it.
-        level: The gzip level.
+        every: Seconds between writes, which limits their cost; 0 writes each step.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        every: float = 0.0,
-        guard: Callable[[BinaryIO], None] | None = None,
-        level: int = LEVEL,
-    ) -> None:
+    def __init__(self, path: Path, every: float = 0.0) -> None:
         self.problem: OSError | RecordError | None = None
-        self._path, self._every, self._guard = path, every, guard
+        self._path, self._every = path, every
         self._packed = BytesIO()  # not on the disk yet
-        self._lines = RunLines(self._packed, level)
+        self._lines = RunLines(self._packed)
         self._file: BinaryIO | None = None  # a run that never starts leaves no file
         self._is_device = path.exists() and not path.is_file()  # or a pipe; written only once
-        self._due = 0.0 if every < math.inf else every
+        self._due = 0.0
 
     def add(self, event: Event) -> None:
         """Add an event; one that ends a step triggers a write if it is due."""
@@ -134,13 +124,6 @@ class GrowingFile:
                 self._lines.add(event)
                 if isinstance(event, Pause) and not self._is_device:
                     self._write_if_due()
-
-    def write(self) -> None:
-        """Write the events added since the last write."""
-        if self.problem is None:
-            with self._keeping_problems():
-                self._lines.flush()
-                self._append()
 
     def end(self) -> None:
         """Write the remaining events; the file stays open."""
@@ -192,10 +175,7 @@ class GrowingFile:
         if self._is_device:
             return self._path.open("wb")
         self._path.unlink(missing_ok=True)
-        file = self._path.open("x+b")
-        if self._guard is not None:
-            self._guard(file)
-        return file
+        return self._path.open("x+b")
 
 
 class RunFile:

@@ -182,9 +182,6 @@ def test_explore_is_accessible(open_page: OpenPage, scheme: str) -> None:
     page.get_by_role("tab", name="Answers").click()
     expect(page.locator(TICKS).last).to_be_attached()
     expect_no_faint_words_or_marks(page)
-    page.get_by_role("tab", name="Probability").click()
-    expect(page.locator(".js-plotly-plot .cbaxis text").last).to_be_attached()
-    expect_no_faint_words_or_marks(page)
 
 
 def bottom(drawn: Locator) -> float:

@@ -7,6 +7,8 @@ import pandas as pd
 from command_line import invoked, output_of
 
 from eab.errors import ConfigError, RecordError
+from eab.labs import measurement
+from eab.labs.tuning.evaluation_report import verdict
 
 QUESTIONS = [
     {"prompt": "The capital of France is", "answers": ["Paris"]},
@@ -20,13 +22,16 @@ def test_the_table_and_the_files_hold_the_same_report(tmp_path: Path) -> None:
     questions.write_text("\n".join(map(json.dumps, QUESTIONS)))
     files = ("--json", str(out), "--rows", str(rows))
     shown = output_of("evaluate", questions, "--max-new-tokens", 4, *files)
-    value = json.loads(out.read_text())
-    assert " ".join(value["verdict"].split()) in " ".join(shown.split())
-    assert (value["facts"], value["wrong"], value["chances"]) == (2, 1, 1)
-    assert set(value["tokens"]) == {"greedy", "tree", "independent"}
+    report = measurement.load(out)
+    about = report.about
+    assert " ".join(verdict(report).split()) in " ".join(shown.split())
+    assert (about["questions"], about["wrong"], about["chances"]) == (2, 1, 1)
+    assert set(about["tokens"]) == {"greedy", "tree", "independent"}
+    assert about["settings"]["max_new_tokens"] == 4
+    assert (report.began.model, report.complete) == ("embedded", True)
     table = pd.read_parquet(rows)
     assert len(table) == 3 * len(QUESTIONS)
-    assert table.groupby("sampling")["tokens"].sum().to_dict() == value["tokens"]
+    assert table.groupby("sampling")["tokens"].sum().to_dict() == about["tokens"]
 
 
 def test_errors_are_reported_before_the_model_is_loaded(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The tables, graph and icicle of a run have the content of the run, even if it is unfinished."""
+"""The tables and the graph of a run have its content, even if it is unfinished."""
 
 import math
 import re
@@ -26,7 +26,6 @@ from eab.figures.captions import (
     tree_sentence,
     weight_sentence,
 )
-from eab.figures.icicle import icicle_figure
 from eab.figures.tables import answers_table, samples_table, steps_table, tokens_table
 from eab.lessons import bundled_runs
 from eab.run import RunState, fold
@@ -130,21 +129,13 @@ def test_the_graph_is_a_tree_of_all_paths_and_survives_a_round_trip_as_graphml(
     assert set(again.edges) == set(graph.edges)
 
 
-def test_the_leaves_of_the_icicle_have_the_weights(run: RunState) -> None:
-    icicle = icicle_figure(run).data[0]
-    assert math.fsum(icicle.values) == pytest.approx(1)
-    assert set(icicle.parents) <= {"", *icicle.ids}
-
-
-def test_the_icicle_escapes_hostile_text() -> None:
+def test_labels_of_answers_escape_hostile_text() -> None:
     events = [
         with_each(event, text="<script>alert(1)</script>")
         if isinstance(event, TokensAppended)
         else event
         for event in bundled("bridge")
     ]
-    icicle = icicle_figure(fold(events)).data[0]
-    assert not any("<" in label for label in icicle.labels)
     labels = answers_figure(group_answers(fold(events))).layout.yaxis.ticktext
     assert not any("<" in label for label in labels)
 
@@ -157,7 +148,6 @@ def test_every_figure_can_draw_every_prefix_of_a_run() -> None:
         assert len(samples_table(run)) == len(run.leaves())
         tokens_table(run), steps_table(run), tree_graph(run)
         assert weight_sentence(run)
-        icicle_figure(run).to_json()
         answers = group_answers(run, "sentence")
         answers_table(answers), answers_figure(answers).to_json()
         assert answers_sentence(answers)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,7 +50,6 @@ class Lab:
     begins: type  # its first event
     file: str  # a recorded report
     results: Any  # the module that reads and writes such files
-    points: str = "tables"  # what its file calls its points
     units: tuple[dict[str, str], ...] = ({"seconds": "s"},)  # that its file says, if any
 
 
@@ -93,10 +93,12 @@ LABS = {
             Grid({"policy": ["fair", "greedy"]}, SHORT, (1, 2)),
         ),
         tuning_results.TuningReport,
-        tuning_results.SweepBegan,
+        measurement.LabBegan,
         "tuning/sweep.json.gz",
-        tuning_results,
-        points="cells",
+        SimpleNamespace(
+            load=lambda file: tuning_results.loads(file.read_bytes(), str(file)),
+            dumps=tuning_results.dumps,
+        ),
         units=(),
     ),
 }
@@ -169,11 +171,11 @@ def test_the_error_of_a_failed_forward_pass_is_raised(
 
 @pytest.fixture
 def content(lab: Lab) -> dict[str, Any]:
-    """The content of a recorded file, with fewer points."""
-    data = (ASSETS / lab.file).read_bytes()
-    whole = json.loads(gzip.decompress(data) if lab.file.endswith("gz") else data)
-    points = whole[lab.points]
-    return whole if lab.points == "tables" else whole | {lab.points: [*points[:4], points[-1]]}
+    """The content of a recorded file; of a sweep, only a few cells."""
+    whole = json.loads(gzip.decompress((ASSETS / lab.file).read_bytes()))
+    for name, column in whole["tables"].get("cells", {}).items():
+        whole["tables"]["cells"][name] = column[:5]
+    return whole
 
 
 def test_a_file_is_read_as_it_was_written(
@@ -183,21 +185,23 @@ def test_a_file_is_read_as_it_was_written(
     file.write_bytes(gzip.compress(json.dumps(content).encode()))
     report = lab.results.load(file)
     assert report.ended is not None
-    assert report.points
+    assert report.tables
     written = lab.results.dumps(report, *lab.units)
     file.write_bytes(written if isinstance(written, bytes) else written.encode())
     again = lab.results.load(file)
-    assert (again.began, again.points, again.ended) == (report.began, report.points, report.ended)
+    assert (again.began, again.ended) == (report.began, report.ended)
+    for table in report.tables:
+        assert again.rows(table) == report.rows(table)
     assert lab.results.dumps(again, *lab.units) == written, "the same points give the same bytes"
 
 
 DAMAGES: dict[str, Any] = {
     "another laboratory": {"format": "eab-other"},
     "another version": {"version": 2},
-    "a number for its points": {"cells": 5, "tables": 5},
-    "an unknown point": {"cells": [[1]], "tables": {"x": {"a": [[]]}}},
-    "a point that is none": {"cells": [7], "tables": {"x": [7]}},
-    "a point without a kind": {"cells": [{}], "tables": {"x": {"a": [1], "b": []}}},
+    "a number for its tables": {"tables": 5},
+    "a list of numbers as a value": {"tables": {"x": {"a": [[1]]}}},
+    "rows without names": {"tables": {"x": [7]}},
+    "columns of different lengths": {"tables": {"x": {"a": [1], "b": []}}},
     "a beginning of other types": {"began": {"model": 1}},
 }
 
@@ -228,9 +232,9 @@ def test_a_truncated_file_is_refused(lab: Lab, tmp_path: Path) -> None:
     refused(lab, tmp_path, (ASSETS / lab.file).read_bytes()[:-20])
 
 
-def test_a_missing_file_is_explained(lab: Lab, tmp_path: Path) -> None:
+def test_a_missing_file_is_explained(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="cannot be read"):
-        lab.results.load(tmp_path / "none.json")
+        measurement.load(tmp_path / "none.json")
 
 
 def refused(lab: Lab, folder: Path, data: bytes) -> None:

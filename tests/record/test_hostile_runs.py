@@ -27,7 +27,6 @@ from eab.events import Event, StepTimed
 from eab.events.fields import MAX_PROMPT_TOKENS, MAX_TOKEN_CHARACTERS
 from eab.figures.captions import cost_sentence, weight_sentence
 from eab.figures.charts import for_print
-from eab.figures.icicle import icicle_figure
 from eab.figures.tables import samples_table, steps_table, tokens_table
 from eab.labs.charts import chart_figure
 from eab.labs.measurement import OfRun, Report
@@ -62,7 +61,6 @@ def show_everything(data: bytes) -> bool:
     json.dumps(board_message(run), allow_nan=False).encode()
     samples_table(run), tokens_table(run), steps_table(run), to_graphml(run)
     to_html(run).encode("utf-8")
-    icicle_figure(run).to_json()
     if run.ended is not None:
         show_comparison(events)
     json.dumps(terminal.as_json(run))

@@ -21,7 +21,6 @@ from eab import record
 from eab.board.messages import board_message
 from eab.cli import terminal
 from eab.errors import EabError
-from eab.figures.icicle import icicle_figure
 from eab.figures.tables import samples_table, steps_table, tokens_table
 from eab.record import run_file
 from eab.run import RunState, fold
@@ -102,7 +101,7 @@ def print_it(run: RunState) -> None:
 
 
 def draw_it(run: RunState) -> None:
-    board_message(run), icicle_figure(run).to_json(), to_graphml(run)
+    board_message(run), to_graphml(run)
     samples_table(run), tokens_table(run), steps_table(run)
 
 

@@ -7,8 +7,7 @@ from eab import token_text
 from eab.analysis.schedule import Schedule
 from eab.figures.charts import BLUE, GREEN, ORANGE, laid_out, text_label
 from eab.figures.drawing import go
-from eab.figures.schedule import CURSOR, Across, Lane, add_idle, add_steps, add_work
-from eab.formatting import human_bytes
+from eab.figures.schedule import Across, Lane, add_idle, add_work
 from eab.labs.batching.results import shown, workload_of
 from eab.labs.batching.workloads import TITLES, Way
 from eab.labs.measurement import Report
@@ -25,6 +24,13 @@ _LINES: Final[dict[Way, dict[str, object]]] = {
 # px: row of a slot, chart, gap with a title, legend, x axis
 _SLOT, _CHART, _GAP, _LEGEND, _BELOW = 19, 110, 28, 26, 48
 _MIB: Final = 2**20
+_CURSOR: Final = {  # a line through all charts above the x axis
+    "showspikes": True,
+    "spikemode": "across",
+    "spikesnap": "cursor",
+    "spikethickness": 1,
+    "spikedash": "solid",
+}
 
 
 class _Band(NamedTuple):
@@ -62,25 +68,25 @@ def _length(schedule: Schedule, across: Across) -> float:
 
 
 def _add_lines(figure: go.Figure, way: Way, tokens: Lane, memory: Lane) -> None:
+    """Two step lines: the tokens of each pass, and the KV bytes held."""
     passes = tokens.schedule.passes
-    add_steps(
-        figure,
-        tokens,
-        [served.tokens for served in passes],
-        _LINES[way],
-        TITLES[way],
-        lambda value: f"{value:.0f} tokens in the pass",
-        legend=True,
-    )
-    add_steps(
-        figure,
-        memory,
-        [served.kv_bytes / _MIB for served in passes],
-        _LINES[way],
-        TITLES[way],
-        lambda value: f"{human_bytes(value * _MIB)} held",
-        legend=False,
-    )
+    for lane, values, hover in (
+        (tokens, [served.tokens for served in passes], "{:.0f} tokens in the pass"),
+        (memory, [served.kv_bytes / _MIB for served in passes], "{:.1f} MiB held"),
+    ):
+        spans = [lane.span(number, number) for number in range(len(values))]
+        figure.add_scatter(
+            name=TITLES[way],
+            mode="lines",
+            x=[*(start for start, _ in spans), sum(spans[-1]) if spans else 0.0],
+            y=[*values, 0] if values else [],
+            yaxis=lane.axis,
+            line={"shape": "hv", "width": 2, **_LINES[way]},
+            customdata=[hover.format(value) for value in (*values, 0)],
+            hovertemplate=f"{TITLES[way]}: %{{customdata}}<extra></extra>",
+            legendgroup=TITLES[way],
+            showlegend=lane is tokens,
+        )
 
 
 def _bands(drawn: dict[Way, Schedule]) -> list[_Band]:
@@ -136,5 +142,5 @@ def _lay_out(figure: go.Figure, bands: Sequence[_Band], slots: int, ways: int) -
             yanchor="bottom",
             showarrow=False,
         )
-    shared = {"anchor": _axis(len(bands) - 1), "side": "bottom", "zeroline": False, **CURSOR}
+    shared = {"anchor": _axis(len(bands) - 1), "side": "bottom", "zeroline": False, **_CURSOR}
     figure.update_layout(spikedistance=-1, xaxis=shared)

@@ -166,7 +166,7 @@ def are_comparable(measured: Mapping[int, Timing]) -> bool:
 
 
 def sizes_answer(report: Report) -> str:
-    """For each model, how far the predicted r* is from the best r tried, and the memory."""
+    """For each model, how far the predicted r* is from the best r tried."""
     results = size_overheads(report)
     if not results:
         return NOTHING_YET
@@ -179,15 +179,14 @@ def sizes_answer(report: Report) -> str:
             words.append(f"{model}: r* is the best")
         else:
             words.append(f"{model}: {ratio_words(measured[predicted], measured[best])}")
-    memory = _memory_sentence(report)
     left_out = f"Not shown, because it is within the noise: the overhead of {listed(noisy)}."
     if not words:
-        return f"{left_out} {memory}"
+        return left_out
     timings = [timing for _, measured in results.values() for timing in measured.values()]
     return (
         "Overhead at the predicted r* compared with the best r that was tried: "
         f"{'; '.join(words)} ({repeats_words(timings)}, KV part alone)."
-        f"{f' {left_out}' if noisy else ''} {memory}"
+        f"{f' {left_out}' if noisy else ''}"
     )
 
 
@@ -204,15 +203,6 @@ def sizes_chart(report: Report) -> Chart:
     ticks = [0.03, 0.1, 0.3, 1, 3, 10]
     x, y = "r as a multiple of the predicted r*", "overhead as a multiple of the least"
     return Chart(x, y, lines, {}, 1.0, "xy", ticks, (1, "r*"))
-
-
-def _memory_sentence(report: Report) -> str:
-    """The peak bytes with the smallest and the largest r, and at the predicted one."""
-    model = report.rows("sizes")[0]["model"]
-    peaks = {row["r"]: row for row in report.rows("sizes", model=model)}
-    listed_r = dict.fromkeys((min(peaks), peaks[min(peaks)]["predicted"], max(peaks)))
-    parts = [f"{_peak(peaks[r]):.2f} at r = {r}" for r in listed_r if r in peaks]
-    return f"Peak memory of {model}, as a multiple of the bytes in use: {', '.join(parts)}."
 
 
 def _peak(row: Values) -> float:

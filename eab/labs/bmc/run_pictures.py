@@ -1,24 +1,22 @@
-"""The allocations of a run, by r: a chart, and sentences."""
+"""The allocations of a run, by r: a chart and numbers."""
 
 from collections.abc import Sequence
 
 from eab.analysis.kv_allocation import Demand, StepAllocation
-from eab.formatting import counted
 from eab.labs.bmc.results import R_AXIS
 from eab.labs.measurement import Chart
 from eab.timing import Timing
 
 
-def steps_sentence(steps: Sequence[StepAllocation], r: int | str) -> str:
-    """How often the tensors grow, how many rows that copies, and how many rows are spare."""
+def steps_measures(steps: Sequence[StepAllocation]) -> dict[str, str]:
+    """The growths after the prompt, the rows that they copy, and the spare rows."""
     growths = [step for step in steps[1:] if step.grew]
-    copied = copied_rows(growths)
     spare = sum(step.spare for step in steps) / max(1, len(steps))
-    return (
-        f"At r = {r} the tensors grow {counted(len(growths), 'time')} after the prompt and copy "
-        f"{counted(copied, 'row')}; on average they hold {counted(round(spare), 'spare row')} "
-        "(counted from the run's events)."
-    )
+    return {
+        "Growths": f"{len(growths):,}",
+        "Rows that they copy": f"{copied_rows(growths):,}",
+        "Spare rows, mean": f"{spare:,.1f}",
+    }
 
 
 def run_curve(demand: Demand, rs: Sequence[int], r: int | None) -> Chart:
@@ -41,17 +39,7 @@ def spare_rows(steps: Sequence[StepAllocation]) -> int:
     return sum(step.spare for step in steps[1:])
 
 
-def run_curve_sentence(demand: Demand, rs: Sequence[int], best: int | None) -> str:
-    """The rows at both ends of the curve, and the r that the cost model prefers."""
-    least, most = demand.at(rs[0]), demand.at(rs[-1])
-    preferred = (
-        ""
-        if best is None
-        else f" With padded attention, the cost model prefers r = {best} for this run."
-    )
-    return (
-        f"Growths copy {counted(copied_rows(least), 'row')} in the whole run at r = {rs[0]} and "
-        f"{copied_rows(most):,} at r = {rs[-1]}; padded attention reads {spare_rows(least):,} and "
-        f"{counted(spare_rows(most), 'spare row')} (counted).{preferred} With sliced attention, "
-        "only copies cost time."
-    )
+def run_curve_sentence(best: int | None) -> str:
+    """The r that the cost model prefers for the run, if there is one."""
+    padded = "" if best is None else f"With padded attention, the cost model prefers r = {best}. "
+    return f"{padded}With sliced attention, only copies cost time."

@@ -1,9 +1,8 @@
 """Answers every question greedily, by a tree, and by independent texts for about equal tokens."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
 
 from eab.analysis.answer_parts import Part
 from eab.analysis.answers import group_answers
@@ -13,12 +12,11 @@ from eab.caches.prefix_cache import PrefixCache
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
+from eab.labs.measurement import Values
 from eab.labs.tuning.evaluation_report import GREEDY, INDEPENDENT, SEMANTIC, TREE
 from eab.labs.tuning.prompt_sets import Question
 from eab.models.base import LanguageModel
 from eab.run import RunState, fold
-
-Row: TypeAlias = Mapping[str, Any]
 
 
 def answer_rows(
@@ -28,7 +26,7 @@ def answer_rows(
     part: Part,
     same: SameAnswer,
     prefixes: PrefixCache | None = None,
-) -> Iterator[Row]:
+) -> Iterator[Values]:
     """Answer all questions in each way: a row per way of sampling and question.
 
     `config` has the settings of the tree; its policy must branch. The independent texts together
@@ -56,7 +54,7 @@ def answer_rows(
             yield row
 
 
-def _row(question: Question, run: RunState, part: Part, same: SameAnswer) -> dict[str, Any]:
+def _row(question: Question, run: RunState, part: Part, same: SameAnswer) -> Values:
     """What is asked, what is answered, and the scores (None if not measured; higher is more
     uncertain).
     """

@@ -1,27 +1,28 @@
-"""How well scores of uncertainty find wrong answers, as a table, and whether the tree helps.
+"""How well scores of uncertainty find wrong answers, and whether the tree helps: flat rows.
 
 A score of uncertainty is judged by how well it separates wrong from right answers, with bootstrap
 intervals.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from eab.errors import QuestionsError
+from eab.events import ModelCard, RunEnded
+from eab.labs.measurement import Lab, LabBegan, LabEvent, Report, Row, TextTable
+from eab.labs.measurement import Values as Fields
 
 Values: TypeAlias = NDArray[np.float64]  # (n,), one per question
 Flags: TypeAlias = NDArray[np.bool_]  # (n,)
 RESAMPLES: Final = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(NamedTuple):
     """A value with the 2.5% and 97.5% quantiles of its bootstrap distribution."""
 
     value: float
@@ -33,11 +34,6 @@ class Interval:
     def is_known(self) -> bool:
         """Whether there is a value: it was measured for right and for wrong answers."""
         return not math.isnan(self.value)
-
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether the sign of the value is certain at this confidence."""
-        return self.low > 0 or self.high < 0
 
 
 def auroc(scores: Values, wrong: Flags) -> float:
@@ -102,143 +98,131 @@ _OF_GREEDY: Final = {
     "length-normalised predictive entropy": "-ln p per token",
     "length of the answer": "length of the answer",
 }
-ROW_HEADINGS: Final = ("Score", "Texts from", "AUROC", "AURAC", "Questions")
+_PAIRED: Final = "tree - independent"  # differences question by question
+AUROC, AURAC, BIAS, ERROR = "AUROC", "AURAC", "bias (nats)", "mean absolute error (nats)"
+_OF_TRUTH: Final = "error of the semantic entropy"  # where chance decides the answer
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreRow:
-    """How well one score separates wrong answers from right ones."""
-
-    way: str
-    score: str
-    auroc: Interval
-    aurac: Interval
-
-
-@dataclass(frozen=True, slots=True)
-class EntropyError:
-    """The error of the semantic entropy, over questions whose answers chance decides."""
-
-    way: str
-    bias: Interval  # mean of estimate minus truth, in nats
-    absolute: Interval  # mean absolute error, in nats
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationReport:
-    """The results of an evaluation."""
-
-    facts: int
-    wrong: int  # how many of these questions the greedy text answers wrongly
-    chances: int
-    tokens: dict[str, int]  # generated tokens through the model, by way
-    texts: int
-    rows: tuple[ScoreRow, ...]
-    gains: dict[
-        str, Interval
-    ]  # AUROC of the tree minus that of independent texts, paired, by score
-    errors: tuple[EntropyError, ...]
-    # Mean absolute error of the tree minus that of independent texts, paired; negative if the tree
-    # is better. None without such questions.
-    error_gain: Interval | None
-
-
-def report(rows: Iterable[Mapping[str, Any]]) -> EvaluationReport:
-    """Compare the ways by how well scores find wrong greedy answers; QuestionsError if all or none
-    are wrong and no question has a known distribution.
+def evaluated(
+    answered: Iterable[Mapping[str, Any]], model: ModelCard, machine: str, settings: Fields
+) -> Iterator[LabEvent]:
+    """The report of the rows of `answer_rows`: a row `scores` per score, way of sampling and
+    measure, with its interval. QuestionsError if all greedy answers or none are wrong and no
+    question has a known distribution.
     """
-    answered = pd.DataFrame([*rows]).groupby("sampling", sort=False)
-    ways = {str(way): table for way, table in answered}
+    groups = pd.DataFrame([*answered]).groupby("sampling", sort=False)
+    ways = {str(way): table for way, table in groups}
     facts, chances = (ways[GREEDY][name].notna().to_numpy() for name in ("right", "true_entropy"))
     wrong: Flags = ~ways[GREEDY]["right"][facts].astype(bool).to_numpy()
-    scores = {
-        way: {name: table[name].to_numpy(float) for name in SCORES} for way, table in ways.items()
-    }
     one_sided = not wrong.any() or bool(wrong.all())
     if one_sided and not chances.any():
         raise QuestionsError(
             f"the model answers {int((~wrong).sum())} of {len(wrong)} questions "
             "correctly; a comparison needs right and wrong answers, so add other questions"
         )
-    of_facts = {way: {name: scores[way][name][facts] for name in SCORES} for way in ways}
+    about = {
+        "questions": len(wrong),
+        "wrong": int(wrong.sum()),  # greedy answers
+        "chances": int(chances.sum()),
+        "texts": int(ways[INDEPENDENT]["texts"].iloc[0]),
+        "tokens": {way: int(table["tokens"].sum()) for way, table in ways.items()},
+        "settings": settings,
+    }
+    yield LabBegan(model.full_name, model.dtype, machine, EVALUATION.name, about)
+    if not one_sided:
+        yield from _score_rows({way: table[facts] for way, table in ways.items()}, wrong)
     truth = ways[TREE]["true_entropy"].to_numpy(float)[chances]
-    off = {way: scores[way][SEMANTIC][chances] - truth for way in (TREE, INDEPENDENT)}
-    gain = bootstrap(np.mean, np.abs(off[TREE]) - np.abs(off[INDEPENDENT]))
-    return EvaluationReport(
-        len(wrong),
-        int(wrong.sum()),
-        int(chances.sum()),
-        {way: int(table["tokens"].sum()) for way, table in ways.items()},
-        int(ways[INDEPENDENT]["texts"].iloc[0]),
-        () if one_sided else _score_rows(of_facts, wrong),
-        {} if one_sided else _gains(of_facts, wrong),
-        tuple(_entropy_errors(off)),
-        gain if gain.is_known else None,
+    yield from _error_rows(
+        *(ways[way][SEMANTIC].to_numpy(float)[chances] - truth for way in (TREE, INDEPENDENT))
     )
+    yield RunEnded(0, "finished")
 
 
-def _score_rows(scores: Mapping[str, Mapping[str, Values]], wrong: Flags) -> tuple[ScoreRow, ...]:
-    rows = []
+def _score_rows(facts: Mapping[str, pd.DataFrame], wrong: Flags) -> Iterator[Row]:
+    scores = {
+        way: {name: table[name].to_numpy(float) for name in SCORES} for way, table in facts.items()
+    }
     for way, of_way in scores.items():
         shown = _OF_GREEDY if way == GREEDY else {name: name for name in SCORES}
         for name, title in shown.items():
-            found = bootstrap(auroc, of_way[name], wrong)
-            if found.is_known:
-                rows.append(ScoreRow(way, title, found, bootstrap(aurac, of_way[name], wrong)))
-    return tuple(rows)
+            for measure, statistic in ((AUROC, auroc), (AURAC, aurac)):
+                yield from _row(measure, title, way, bootstrap(statistic, of_way[name], wrong))
 
-
-def _gains(scores: Mapping[str, Mapping[str, Values]], wrong: Flags) -> dict[str, Interval]:
     def gain(ours: Values, theirs: Values, wrong: Flags) -> float:
         return auroc(ours, wrong) - auroc(theirs, wrong)
 
-    ours, theirs = scores[TREE], scores[INDEPENDENT]
-    gains = {name: bootstrap(gain, ours[name], theirs[name], wrong) for name in SCORES}
-    return {name: found for name, found in gains.items() if found.is_known}
+    for name in SCORES:
+        both = scores[TREE][name], scores[INDEPENDENT][name]
+        yield from _row(AUROC, name, _PAIRED, bootstrap(gain, *both, wrong))
 
 
-def _entropy_errors(off: Mapping[str, Values]) -> Iterable[EntropyError]:
-    for way, values in off.items():
-        bias = bootstrap(np.mean, values)
-        if bias.is_known:
-            yield EntropyError(way, bias, bootstrap(np.mean, np.abs(values)))
+def _error_rows(tree: Values, independent: Values) -> Iterator[Row]:
+    """From estimate minus truth, in nats, of each question that chance decides."""
+    for way, off in ((TREE, tree), (INDEPENDENT, independent)):
+        yield from _row(BIAS, _OF_TRUTH, way, bootstrap(np.mean, off))
+        yield from _row(ERROR, _OF_TRUTH, way, bootstrap(np.mean, np.abs(off)))
+    paired = bootstrap(np.mean, np.abs(tree) - np.abs(independent))
+    yield from _row(ERROR, _OF_TRUTH, _PAIRED, paired)
 
 
-def report_rows(report: EvaluationReport) -> list[tuple[str, ...]]:
-    """One row per score and way of sampling, under ROW_HEADINGS."""
-    return [
-        (row.score, row.way, written(row.auroc), written(row.aurac), f"{row.auroc.questions:,}")
-        for row in report.rows
+def _row(measure: str, score: str, sampling: str, found: Interval) -> Iterator[Row]:
+    if found.is_known:
+        about = {"measure": measure, "score": score, "sampling": sampling}
+        yield Row("scores", about | found._asdict())
+
+
+def scores_table(report: Report) -> TextTable:
+    """A row per score and way of sampling: how well wrong answers are found."""
+    return _table(report, (AUROC, AURAC))
+
+
+def errors_table(report: Report) -> TextTable:
+    """A row per way of sampling: how far the semantic entropy is from the known one."""
+    return _table(report, (BIAS, ERROR))
+
+
+def _table(report: Report, measures: Sequence[str]) -> TextTable:
+    cells: dict[tuple[str, str], dict[str, Fields]] = {}
+    for row in report.rows("scores"):
+        if row["measure"] in measures and row["sampling"] != _PAIRED:
+            cells.setdefault((row["score"], row["sampling"]), {})[row["measure"]] = row
+    rows = [
+        (*place, *(_written(of[name]) for name in measures), f"{of[measures[0]]['questions']:,}")
+        for place, of in cells.items()
     ]
+    return [("Score", "Texts from", *measures, "Questions"), *rows] if rows else []
 
 
-def written(interval: Interval) -> str:
-    """A value and its interval as text: "0.812 (0.751 to 0.866)"."""
-    return f"{interval.value:.3f} ({interval.low:.3f} to {interval.high:.3f})"
+def _written(row: Fields) -> str:
+    return f"{row['value']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
 
 
-def verdict(report: EvaluationReport) -> str:
-    """Whether the tree helps, in plain sentences; no difference if an interval contains 0."""
+def verdict(report: Report) -> str:
+    """Whether the tree helps: the paired differences; none if an interval contains 0."""
     words = []
-    if (gain := report.gains.get(SEMANTIC)) is not None:
-        words.append(
-            f"Wrong answers: the semantic entropy of the tree {_compared(gain, 'better', 'worse')} "
-            f"(difference of AUROC {_signed(gain)}, {gain.questions:,} questions)."
-        )
-    if report.error_gain is not None:
-        error = report.error_gain
-        words.append(
-            f"Known distributions: its error {_compared(error, 'larger', 'smaller')} "
-            f"(difference {_signed(error)} nats, {error.questions:,} questions)."
-        )
+    for title, (measure, score), better, worse in (
+        ("Wrong answers: the semantic entropy of the tree", (AUROC, SEMANTIC), "better", "worse"),
+        ("Known distributions: its error", (ERROR, _OF_TRUTH), "larger", "smaller"),
+    ):
+        for row in report.rows("scores", measure=measure, score=score, sampling=_PAIRED):
+            compared = f"is {better if row['low'] > 0 else worse} than that of independent texts"
+            if row["low"] <= 0 <= row["high"]:
+                compared = "shows no measurable difference from independent texts"
+            words.append(
+                f"{title} {compared} (difference of {measure} {row['value']:+.3f}, from "
+                f"{row['low']:+.3f} to {row['high']:+.3f}, {row['questions']:,} questions)."
+            )
     return " ".join(words)
 
 
-def _compared(difference: Interval, above: str, below: str) -> str:
-    if not difference.excludes_zero:
-        return "shows no measurable difference from independent texts"
-    return f"is {above if difference.low > 0 else below} than that of independent texts"
-
-
-def _signed(interval: Interval) -> str:
-    return f"{interval.value:+.3f}, from {interval.low:+.3f} to {interval.high:+.3f}"
+EVALUATION: Final = Lab(
+    "evaluation",
+    {},
+    verdict,
+    scores_table,
+    "One tree per question, independent texts with about as many tokens, and one greedy answer. A "
+    "score of uncertainty is good if it is high where the answer is wrong. The AUROC is the chance "
+    "that a wrong answer has a higher score than a right one: 0.5 is guessing. The AURAC is the "
+    "mean accuracy over all shares of answered questions, starting with the most certain answers. "
+    "Intervals (95%) are from resampled questions.",
+)

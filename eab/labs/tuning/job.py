@@ -13,8 +13,8 @@ from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.recommendation import MOST_REFINEMENTS, Wanted, next_threshold
-from eab.labs.tuning.report import ReportEvent, SweepBegan, TuningReport, plan_of
-from eab.labs.tuning.sweeping import SweepStep, sweep, sweep_with
+from eab.labs.tuning.report import SweepEvent, TuningReport, plan_of, sweep_began
+from eab.labs.tuning.sweeping import SweepStep, sweep_with
 
 if TYPE_CHECKING:
     from eab.models.base import LanguageModel
@@ -32,11 +32,9 @@ def sweep_job(
 ) -> Job[TuningReport]:
     """A sweep of settings, without the known cells. With a target, it is a pilot."""
 
-    def begin(context: JobContext) -> Iterator[ReportEvent]:
+    def begin(context: JobContext) -> Iterator[SweepEvent]:
         limited = replace(grid, base=context.requests[0].config)
-        if target is not None:
-            return report_pilot(context.model, prompts, limited, target)
-        return report_sweep(context.model, prompts, limited, known)
+        return report_sweep(context.model, prompts, limited, known, target)
 
     configs = tuple(grid.configs())
     # A prompt that is too long for some settings fails only in the cells of those settings.
@@ -50,69 +48,51 @@ def report_sweep(
     prompts: Sequence[TuningPrompt],
     grid: Grid,
     known: Sequence[Cell] = (),
-) -> Iterator[ReportEvent]:
-    """Make all cells of a grid, as `sweep` does; the sweep ends as `failed` if any cell failed.
+    target: tuple[Wanted, float] | None = None,
+) -> Iterator[SweepEvent]:
+    """Make the cells of a grid that are not known; the sweep ends as `failed` if any cell failed.
 
-    RecordError if the known cells, from a stopped sweep, were made with another model.
-    """
-    from eab.models.machine import describe_machine
-
-    failures: list[str] = []
-    machine = describe_machine(model.card.device)
-    for number, step in enumerate(sweep(model, prompts, grid, known=known)):
-        if number == 0:
-            if step.done < len(known):
-                raise RecordError(
-                    "the cells so far were made with another model or number format than this "
-                    "server's, or with another memory limit, so the sweep cannot be resumed here. "
-                    "Press Run to make all cells"
-                )
-            card, plan = model.card, plan_of(prompts, grid)
-            yield SweepBegan(card.full_name, card.dtype, machine, step.total, plan, len(step.cells))
-        yield from step.cells
-        failures += step.failures
-        yield Progressed((step.done + step.failed) / step.total, _words(step))
-    yield _end(failures)
-
-
-def report_pilot(
-    model: "LanguageModel",
-    prompts: Sequence[TuningPrompt],
-    grid: Grid,
-    target: tuple[Wanted, float],
-) -> Iterator[ReportEvent]:
-    """Make all cells of a grid of thresholds, then cells at thresholds in between, as long as
-    `next_threshold` returns one. These are resimulated from the grid's runs if that is exact.
+    With a target, it is the pilot of a threshold: cells follow at thresholds between those of the
+    grid, as long as `next_threshold` returns one, resimulated from the grid's runs if that is
+    exact. RecordError if the known cells, from a stopped sweep, were made with another model.
     """
     from eab.labs.tuning.in_process import InProcess
     from eab.models.machine import describe_machine
 
-    how = Measurement()
-    executor = InProcess(model, how, remember=True)
-    cells, failures = list[Cell](), list[str]()
-    machine, total = describe_machine(model.card.device), plan_of(prompts, grid).cells
-    yield SweepBegan(model.card.full_name, model.card.dtype, machine, total)
-    varied, shown = grid.varied, ""
-    for number in range(1 + MOST_REFINEMENTS):
-        for step in sweep_with(executor, prompts, replace(grid, varied=varied), None, how):
+    how, card, plan = Measurement(), model.card, plan_of(prompts, grid)
+    executor = InProcess(model, how, remember=target is not None)
+    cells, failures, made, refining = list[Cell](), list[str](), grid, ""
+    for number in range(1 if target is None else 1 + MOST_REFINEMENTS):
+        for index, step in enumerate(sweep_with(executor, prompts, made, None, how, known)):
+            if number == index == 0:
+                _check_known(step, known)
+                of = None if target is not None else plan
+                machine, done = describe_machine(card.device), len(step.cells)
+                yield sweep_began(card.full_name, card.dtype, machine, plan.cells, of, done)
             cells += step.cells
             failures += step.failures
             yield from step.cells
             share = (step.done + step.failed) / step.total
-            yield Progressed(1.0 if number else share, shown or _words(step))
-        threshold = next_threshold(cells, *target)
-        if threshold is None or threshold in varied["entropy_threshold"]:  # its cells failed
+            yield Progressed(1.0 if number else share, refining or _words(step))
+        threshold = None if target is None else next_threshold(cells, *target)
+        if threshold is None or threshold in made.varied["entropy_threshold"]:  # its cells failed
             break
-        varied, shown = {"entropy_threshold": [threshold]}, f"Refining: {threshold:g} nats"
-    yield _end(failures)
+        made = replace(grid, varied={"entropy_threshold": [threshold]})
+        refining = f"Refining: {threshold:g} nats"
+    if failures:
+        words = f"{counted(len(failures), 'cell')} failed; the first: {failures[0]}"
+        yield RunEnded(0, "failed", words)
+    else:
+        yield RunEnded(0, "finished")
 
 
-def _end(failures: Sequence[str]) -> RunEnded:
-    if not failures:
-        return RunEnded(0, "finished")
-    return RunEnded(
-        0, "failed", f"{counted(len(failures), 'cell')} failed; the first: {failures[0]}"
-    )
+def _check_known(first: SweepStep, known: Sequence[Cell]) -> None:
+    if first.done < len(known):
+        raise RecordError(
+            "the cells so far were made with another model or number format than this server's, "
+            "or with another memory limit, so the sweep cannot be resumed here. Press Run to make "
+            "all cells"
+        )
 
 
 def _words(step: SweepStep) -> str:

@@ -6,8 +6,9 @@ from typing import Final
 from eab.config import BranchingConfig
 from eab.figures.charts import BLUE, GREY, ORANGE, add_line, laid_out, line_style
 from eab.figures.drawing import go
+from eab.labs.measurement import Report
 from eab.labs.tuning.cell import COSTS, PATHS, Cell, Quantity
-from eab.labs.tuning.evaluation_report import GREEDY, INDEPENDENT, TREE, EvaluationReport
+from eab.labs.tuning.evaluation_report import AUROC, GREEDY, INDEPENDENT, TREE
 from eab.labs.tuning.frontier import Mean, SettingPoint, setting_points
 from eab.labs.tuning.recommendation import THRESHOLDS, Recommendation
 from eab.labs.tuning.sentences import label, mean_words, setting_words, value_words
@@ -132,22 +133,21 @@ _LOOKS = {  # by way of sampling; the symbols are a second cue besides colour
 }
 
 
-def evaluation_figure(report: EvaluationReport) -> go.Figure:
+def evaluation_figure(report: Report) -> go.Figure:
     """The AUROC of each score for each way of sampling, with its bootstrap interval."""
     figure = go.Figure()
     for way, look in _LOOKS.items():
-        rows = [row for row in report.rows if row.way == way]
-        values = [row.auroc.value for row in rows]
+        rows = report.rows("scores", measure=AUROC, sampling=way)
         figure.add_scatter(
-            name=f"{way}, {report.tokens[way]:,} tokens",
+            name=f"{way}, {report.about['tokens'][way]:,} tokens",
             mode="markers",
-            x=values,
-            y=[row.score for row in rows],
+            x=[row["value"] for row in rows],
+            y=[row["score"] for row in rows],
             error_x={
                 "type": "data",
                 "symmetric": False,
-                "array": [row.auroc.high - row.auroc.value for row in rows],
-                "arrayminus": [row.auroc.value - row.auroc.low for row in rows],
+                "array": [row["high"] - row["value"] for row in rows],
+                "arrayminus": [row["value"] - row["low"] for row in rows],
             },
             marker={**look, "size": 10},
             hovertemplate="%{y}: AUROC %{x:.3f}<extra></extra>",

@@ -14,7 +14,6 @@ from typing import Final, Literal
 
 from eab.config import MAX_PATHS, BranchingConfig
 from eab.errors import ConfigError
-from eab.formatting import counted
 from eab.labs.tuning.cell import COSTS, PATHS, Cell
 from eab.labs.tuning.frontier import Mean, SettingPoint, setting_points
 
@@ -41,8 +40,6 @@ class Recommendation:
     # Both means are far off if a small change of the threshold has a large effect.
     beyond: tuple[float, float] | None
     near: bool  # whether the mean is as close to the target as the seeds can resolve
-    over_seeds: tuple[float, float]  # least and most over the seeds of the pilot
-    tried: tuple[float, float]  # lowest and highest threshold of the pilot
 
     @property
     def threshold(self) -> float:
@@ -103,15 +100,12 @@ def recommend(pilot: Sequence[Cell], wanted: Wanted, number: float) -> Recommend
         best = _nearest({side: means[side] for side in sides}, number)
     across = next((side for side in sides or () if side != best), None)
     point = by_threshold[best]
-    seen = (point.gains if wanted == "paths" else point.costs).values()
     return Recommendation(
         point.config,
         (wanted, number),
         _means(point),
         None if across is None else (across, means[across].value),
         near,
-        (min(seen), max(seen)),
-        (min(means), max(means)),
     )
 
 
@@ -170,46 +164,24 @@ def measured_means(cells: Iterable[Cell]) -> Mapping[Wanted, Mean]:
 
 
 def recommendation_sentence(advice: Recommendation) -> str:
-    """The threshold for the target and the range over seeds: "12 paths: 1.04 nats, 9 to 15 over 6
-    seeds."; or that no threshold reaches the target, with the nearest ones.
-    """
+    """The threshold for the target and its mean; or that none was found, with the nearest ones."""
     wanted, number = advice.wanted
-    asked = f"{number:,.0f} {_noun(number, wanted)}"
-    if advice.near and _brief(advice.value) == _brief(number):
-        return f"{asked}: {_nats(advice.threshold)}, {_over_seeds(advice)}."
     if advice.near:
-        gives = f"{_nats(advice.threshold)} gives {_brief(advice.value)}"
-        return f"About {asked}: {gives}, {_over_seeds(advice)}."
-    if advice.beyond is None:
-        low, high = advice.tried
         return (
-            f"No threshold from {low:g} to {_nats(high)} gives {asked}: the nearest is "
-            f"{_nats(advice.threshold)}, {_over_seeds(advice)}."
+            f"Threshold {advice.threshold:g} nats; {wanted} per run: {_brief(advice.value)} on "
+            f"average (target {number:,.0f})."
         )
-    sides = sorted([(advice.threshold, advice.value), advice.beyond])
-    (low, more), (high, fewer) = sides
-    both = f"{_nats(low)} gives {_brief(more)}, {_nats(high)} gives {_brief(fewer)}."
-    if advice.jumps:
-        return f"No threshold gives {asked}: {both}"
-    return f"{asked}: {both} Press Predict to look between them."
-
-
-def _over_seeds(advice: Recommendation) -> str:
-    low, high = (_brief(end) for end in advice.over_seeds)
-    seeds = counted(advice.predicted["paths"].seeds, "seed")
-    return f"{low if low == high else f'{low} to {high}'} over {seeds}"
+    found = [(advice.threshold, advice.value), *([advice.beyond] if advice.beyond else [])]
+    means = ", ".join(f"{_brief(mean)} at {threshold:g} nats" for threshold, mean in sorted(found))
+    between = advice.beyond is not None and not advice.jumps
+    return (
+        f"No threshold that was tried gives {number:,.0f} {wanted} per run. On average: {means}."
+        f"{' Press Predict to look between them.' if between else ''}"
+    )
 
 
 def _brief(number: float) -> str:
     return f"{number:,.0f}" if number >= 9.95 else f"{number:.1f}".removesuffix(".0")
-
-
-def _nats(threshold: float) -> str:
-    return f"{threshold:g} {'nat' if threshold == 1 else 'nats'}"
-
-
-def _noun(number: float, wanted: str) -> str:
-    return wanted.removesuffix("s") if _brief(number) == "1" else wanted
 
 
 def check_rows(
@@ -223,7 +195,7 @@ def check_rows(
         inside = "–"
         if ends is not None and seen is not None:
             inside = "yes" if ends[0] <= seen.value <= ends[1] else "no"
-        words = f"{_brief(predicted.value)} {_noun(predicted.value, name)}{between}"
+        words = f"{_brief(predicted.value)}{between}"
         shown = "not measured yet" if seen is None else f"{seen.value:,.1f}"
         rows.append((f"{name.capitalize()} per run", words, shown, inside))
     return rows

@@ -1,25 +1,28 @@
-"""A sweep as a page follows it (start, cells, progress and end), and its file."""
+"""A sweep as a page follows it: a report whose rows are cells, with the plan to resume it."""
 
 import gzip
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from eab.errors import ConfigError, RecordError
-from eab.events import Progressed, RunEnded
+from eab.events import RunEnded
 from eab.events.fields import Count
 from eab.formatting import counted
-from eab.labs.tuning.cell import COLUMNS, Cell, cell_from_row
+from eab.labs import measurement
+from eab.labs.measurement import LabBegan, LabEvent, Row, Value, Values
+from eab.labs.tuning.cell import Cell, cell_from_row
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt, check_question
-from eab.record import report as reports
 from eab.record.prompt_lines import checked_id
+from eab.record.report import explained, unpacked
 from eab.record.typed_json import read
 
 MAX_CELLS: Final = 20_000
+_LAB, _TABLE = "sweep", "cells"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,27 +45,54 @@ def plan_of(prompts: Sequence[TuningPrompt], grid: Grid) -> Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class SweepBegan(reports.Began):
-    """The start of a sweep."""
-
+class _About:
     cells: Count
     plan: Plan | None = None  # None for a pilot
     known: Count = 0  # cells taken over from a stopped sweep, made here or elsewhere
 
 
-ReportEvent: TypeAlias = SweepBegan | Progressed | Cell | RunEnded
+def sweep_began(
+    model: str, dtype: str, machine: str, cells: int, plan: Plan | None = None, known: int = 0
+) -> LabBegan:
+    """The start of a sweep of this many cells, of which so many are `known` from another one."""
+    about = msgspec.to_builtins(_About(cells, plan, known))
+    return LabBegan(model, dtype, machine, _LAB, about)
 
 
-class TuningReport(reports.Report[SweepBegan, Cell]):
-    """A sweep so far."""
+SweepEvent: TypeAlias = LabEvent | Cell  # a cell is the row of a file, once it is read
 
-    beginning = SweepBegan
-    point = "cell"
+
+class TuningReport(measurement.Report):
+    """A sweep so far; RecordError for an event that no sweep can have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells: list[Cell] = []
+        self._about = _About(0)
+
+    def apply(self, event: SweepEvent) -> None:
+        """Apply an event."""
+        if isinstance(event, Row | Cell):
+            self._computed.clear()
+            if len(self.cells) >= (MAX_CELLS if self.plan is None else self.plan.cells):
+                raise RecordError("it has too many cells")
+            self.cells.append(event if isinstance(event, Cell) else cell_from_row(event.values))
+            return
+        if isinstance(event, LabBegan):
+            if event.lab != _LAB:
+                raise RecordError("it is not a sweep")
+            self._about = read(event.about, _About)
+            _check(self._about)
+        super().apply(event)
+
+    def rows(self, table: str, **where: Value) -> list[Values]:
+        """The cells as rows."""
+        return [cell.row() for cell in self.cells] if table == _TABLE else []
 
     @property
-    def cells(self) -> list[Cell]:
-        """The cells so far."""
-        return self.points
+    def tables(self) -> list[str]:
+        """The names of the tables that have rows."""
+        return [_TABLE] if self.cells else []
 
     @property
     def model_name(self) -> str:
@@ -72,83 +102,60 @@ class TuningReport(reports.Report[SweepBegan, Cell]):
     @property
     def plan(self) -> Plan | None:
         """The plan of the sweep, if known."""
-        return self.began.plan if self.began is not None else None
+        return self._about.plan
+
+    @property
+    def known(self) -> int:
+        """How many of the first cells were taken over from a stopped sweep."""
+        return self._about.known
 
     @property
     def missing(self) -> int:
         """How many cells failed or have not been made yet."""
-        return max(0, self.began.cells - len(self.cells)) if self.began is not None else 0
+        return max(0, self._about.cells - len(self.cells))
 
     @property
     def made(self) -> str:
         """How many cells have been made, as text."""
         if not self.missing:
-            return counted(len(self.cells), self.point)
-        return f"{len(self.cells):,} of {counted(len(self.cells) + self.missing, self.point)}"
-
-
-class _SweepFormat(reports.ReportFormat[TuningReport]):
-    """Stores each cell as a row, because there are thousands; the end follows from their number."""
-
-    def content(self, report: TuningReport) -> dict[str, Any]:
-        return self.beginning(report) | {"cells": _rows(report.cells)}
-
-    def beginning(self, report: TuningReport) -> dict[str, Any]:
-        """Everything except the cells."""
-        if report.began is None:
-            raise RecordError("the sweep has not started, so there is nothing to save")
-        return self.head | {"began": msgspec.to_builtins(report.began), "columns": COLUMNS}
-
-    def events_in(self, content: dict[str, Any]) -> Iterable[ReportEvent]:
-        began, columns, rows = (
-            read(content["began"], SweepBegan),
-            content["columns"],
-            content["cells"],
-        )
-        if max(began.cells, len(rows)) > MAX_CELLS:
-            raise RecordError(f"it has more than {MAX_CELLS:,} cells")
-        if began.plan is not None:
-            _check_plan(began.plan, began.cells, len(rows))
-        cells = [cell_from_row(dict(zip(columns, row, strict=True))) for row in rows]
-        return [began, *cells, RunEnded(0, "stopped" if len(rows) < began.cells else "finished")]
-
-
-_FORMAT: Final = _SweepFormat(TuningReport, "eab-tuning", 1, "sweep")
-load, loads = _FORMAT.load, _FORMAT.loads
+            return counted(len(self.cells), "cell")
+        return f"{len(self.cells):,} of {counted(len(self.cells) + self.missing, 'cell')}"
 
 
 def dumps(report: TuningReport) -> bytes:
     """A sweep as gzipped JSON; the same cells always give the same bytes."""
-    return gzip.compress(_json(_FORMAT.content(report)), mtime=0)
+    return gzip.compress(measurement.dumps(report, {}).encode("ascii"), mtime=0)
+
+
+def loads(data: bytes, name: str) -> TuningReport:
+    """Read a sweep; RecordError says what is wrong with the file `name`."""
+    with explained("sweep", name):
+        return TuningReport().collect(measurement.events_in(json.loads(unpacked(data))))
 
 
 def lines(report: TuningReport, known: int) -> bytes:
     """The lines to append to a running sweep's file that has `known` cells; -1 for a new file."""
-    new = [] if known >= 0 else [_FORMAT.beginning(report)]
-    return b"".join(_json(value) + b"\n" for value in [*new, *_rows(report.cells[max(0, known) :])])
+    new: list[object] = [] if known >= 0 else [msgspec.to_builtins(report.began)]
+    new += [cell.row() for cell in report.cells[max(0, known) :]]
+    return b"".join(json.dumps(value).encode("ascii") + b"\n" for value in new)
 
 
 def load_lines(data: bytes, name: str) -> TuningReport:
     """Read what `lines` wrote, up to the last complete line; RecordError if it is wrong."""
-
-    def content() -> Any:
-        head, *rows = reports.unpacked(data).split(b"\n")[:-1]
-        return json.loads(head) | {"cells": [json.loads(row) for row in rows]}
-
-    return _FORMAT.read(content, name)
-
-
-def _rows(cells: Sequence[Cell]) -> list[list[Any]]:
-    return [[row[name] for name in COLUMNS] for row in (cell.row() for cell in cells)]
+    with explained("sweep", name):
+        head, *rows = unpacked(data).split(b"\n")[:-1]
+        cells = (Row(_TABLE, json.loads(row)) for row in rows)
+        began = read(json.loads(head), LabBegan)
+        return TuningReport().collect([began, *cells, RunEnded(0, "stopped")])
 
 
-def _json(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode("ascii")
-
-
-def _check_plan(plan: Plan, cells: int, made: int) -> None:
+def _check(about: _About) -> None:
     """Refuse a plan that no sweep can have; raises an EabError with the reason."""
-    if not 1 <= plan.cells == cells or made > cells:
+    if about.cells > MAX_CELLS:
+        raise RecordError(f"it has more than {MAX_CELLS:,} cells")
+    if (plan := about.plan) is None:
+        return
+    if not 1 <= plan.cells == about.cells:
         raise ConfigError("its plan has another number of cells")
     for prompt in plan.prompts:
         checked_id(prompt.id)

@@ -15,7 +15,7 @@ from eab.figures.kv_allocation import allocation_sentence
 from eab.labs.batching.results import BATCHING, shown
 from eab.labs.batching.workloads import PRESETS, WAYS
 from eab.labs.bmc.results import EXPERIMENTS, LABS, Experiment
-from eab.labs.bmc.run_pictures import steps_sentence
+from eab.labs.bmc.run_pictures import steps_measures
 from eab.labs.quantization import held_out, measure
 from eab.labs.quantization.results import FORMATS
 from eab.labs.variants.caches import BYTES, CACHES_LAB
@@ -37,7 +37,7 @@ CAT = "The cat sat on the"
 # What a first visit shows: one sentence, the numbers of sentences and charts, the table's columns.
 FIRST = {
     "batching": (BATCHING.answer(bundled_runs.batching()), 3, 2, [*WAYS]),
-    "bmc": (LABS["growth"].answer(bundled_runs.bmc("growth")), 4, 2, ["measured"]),
+    "bmc": (LABS["growth"].answer(bundled_runs.bmc("growth")), 3, 2, ["measured"]),
     "memory": (BYTES.answer(bundled_runs.caches()), 6, 3, [*CACHES, PROMPT_REUSED]),
     "quantization": (
         FORMATS.answer(bundled_runs.formats()),
@@ -151,8 +151,9 @@ def test_each_tab_shows_its_recorded_measurement_and_its_button() -> None:
 def test_changing_r_recomputes_the_run_without_the_model() -> None:
     page, demand = opened("bmc"), demand_of(bundled_run("bridge"))
     for r in (1, 64):
-        assert steps_sentence(demand.at(r), r) in page.put(bmc_r=r).words
-    assert "At r = auto" in page.put(bmc_r="auto").said
+        shown = {one.label: one.value for one in page.put(bmc_r=r).metric}
+        assert shown == steps_measures(demand.at(r))
+    assert page.put(bmc_r="auto").metric[0].value != "0"
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from app.widgets.sweep_editor import OWN
 from eab.errors import ConfigError
 from eab.labs.tuning import default_sweep
 from eab.labs.tuning.cell import COSTS, GAINS
-from eab.labs.tuning.evaluation_report import ROW_HEADINGS, verdict
+from eab.labs.tuning.evaluation_report import EVALUATION, verdict
 from eab.labs.tuning.frontier import best_setting, setting_points
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.job import sweep_job
@@ -94,7 +94,7 @@ def test_a_reload_restores_a_sweep_that_ran_here_and_a_cell_opens_on_explore(pag
     small(page, TWO_PROMPTS)
     assert "Run: 24 cells; the model makes at least 16 runs; about " in page.captions
     listing(swept(page))
-    assert page.value("tune_shown") == "Sweep 1"
+    assert page.value("tune_shown") == "Sweep"
     assert "Means over 2 prompts and 2 seeds." in page.captions
     assert "Measured here: embedded" in page.captions
     assert "; 3 other settings are not measurably worse." in page.said
@@ -140,20 +140,19 @@ def part_of(whole: TuningReport, cells: int) -> TuningReport:
     return TuningReport().collect([whole.began, *whole.cells[:cells]])
 
 
-def test_a_downloaded_sweep_is_opened_and_named_and_anything_else_is_refused(page: Tab) -> None:
+def test_a_downloaded_sweep_is_opened_and_anything_else_is_refused(page: Tab) -> None:
     listing(page).put(tune_upload=("mine.json.gz", dumps(some_cells()), ""))
     assert page.value("tune_shown") == "mine.json.gz"
     assert "500 of 2,160 cells" in page.captions
     page.put(tune_upload=("bad.gz", b"no sweep", ""))
     assert "bad.gz cannot be read" in page.errors[0]
     assert page.value("tune_shown") == "mine.json.gz"
-    page.put(tune_name="colours")
-    assert page.radio(key="tune_shown").options == ["Recorded sweep", "colours"]
-    page.put(tune_name="Recorded sweep")
-    assert any("Another sweep has this name" in error for error in page.errors)
+    page.put(tune_upload=("mine.json.gz", dumps(part_of(bundled_runs.tuning(), 400)), ""))
+    names = ["Recorded sweep", "mine.json.gz", "mine.json.gz (2)"]
+    assert page.radio(key="tune_shown").options == names
     page.put(tune_shown="Recorded sweep")
     assert "Recorded: embedded" in page.captions
-    page.put(tune_shown="colours")
+    page.put(tune_shown="mine.json.gz")
     assert "500 of 2,160 cells" in page.captions
 
 
@@ -179,7 +178,7 @@ def test_a_sweep_is_saved_renamed_and_opened_in_another_tab_unless_it_is_gone(
         assert saved.id in tab.query_params["sweep"]
         assert "2,160 cells" in tab.captions
     other.press("rename_sweep", **{f"rename_{saved.id}_sweep": "two"})
-    assert other.radio(key="tune_shown").options == ["Recorded sweep", "two"]
+    assert store.all()[0].name == "two"
     other.press("delete_sweep").press("delete_for_good_sweep")
     assert store.all() == []
     assert "2,160 cells" in other.captions, "what the tab shows stays"
@@ -199,14 +198,14 @@ def test_stop_keeps_the_cells_so_far_and_resume_ignores_the_controls(page: Tab) 
     assert "Measured here: embedded" in page.captions
     cells = [*stopped.state.cells]
     assert 0 < len(cells) < 216
-    assert f"Sweep 1: {len(cells)} of 216 cells" in page.captions
+    assert f"Sweep: {len(cells)} of 216 cells" in page.captions
     assert len(listing(page).radio(key="tune_shown").options) == 2
     page.put(tune_seeds=2).press("tune_resume").run_to_its_end(STOP).run()
     whole = worker().remembered[-1].state
     assert whole.complete
     assert all(one in whole.cells[: len(cells)] for one in cells)
-    assert (len(whole.cells), whole.began.plan) == (216, stopped.state.began.plan)
-    assert listing(page).radio(key="tune_shown").options == ["Recorded sweep", "Sweep 1"]
+    assert (len(whole.cells), whole.plan) == (216, stopped.state.plan)
+    assert listing(page).radio(key="tune_shown").options == ["Recorded sweep", "Sweep"]
     assert "tune_resume" not in {one.key for one in page.button}
 
 
@@ -289,22 +288,23 @@ def test_the_recommender_predicts_and_the_check_lies_in_its_interval() -> None:
     page = opened("tune", view="threshold").put(tune_max_new_tokens=6, tune_pilot_set=OWN)
     page.put(tune_own="My favorite color is\nI have a pet", tune_wanted_number=6)
     page.press("tune_pilot_start").run_to_its_end(PILOT_STOP).run()
-    [sentence] = [one for one in page.words if " nat" in one]
-    assert "6 paths: " in sentence
+    [sentence] = [one for one in page.words if " nats" in one]
+    assert "paths per run" in sentence
     assert [*page.table[0].value["Measured with other seeds"]] == ["not measured yet"] * 2
     page.press("tune_check").run_to_its_end(PILOT_STOP).run()
     assert [*page.table[0].value["Inside the interval"]] == ["yes", "yes"]
     page.press("tune_use_recommended")
-    assert f"{page.session_state['set_threshold_nats']:g} nat" in sentence
+    assert f"{page.session_state['set_threshold_nats']:g} nats" in sentence
 
 
 def test_the_recorded_evaluation_says_whether_trees_find_wrong_answers() -> None:
     page, report = opened("tune", view="worth"), bundled_runs.evaluation()
     assert verdict(report) in page.words
     table = page.table[0].value
-    assert list(table.reset_index().columns) == list(ROW_HEADINGS)
-    assert len(table) == len(report.rows)
-    assert f"{report.facts} questions with known answers" in page.captions
+    headings, *rows = EVALUATION.table(report)
+    assert list(table.reset_index().columns) == list(headings)
+    assert len(table) == len(rows)
+    assert report.about["questions"] > 400
 
 
 def test_a_prompt_of_token_ids_is_checked_by_its_ids() -> None:

@@ -68,7 +68,7 @@ def test_an_imported_run_is_shown_without_what_needs_its_model(page: Tab) -> Non
     assert not any(offers[name] for name in ("grow", "go_on", "what_if", "run_at"))
     assert page.board["sentences"]["tree"].startswith("3 imported samples: 1 fork")
     assert len(page.board["steps"]) == len(run.steps)
-    for name in ("Texts", "Answers", "Probability", "Tokens", "Performance", "Export"):
+    for name in ("Texts", "Answers", "Tokens", "Performance", "Export"):
         page.remember(results=name).run()
         assert not page.error, name
         if name == "Texts":  # a label is a stranger's text

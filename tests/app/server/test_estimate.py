@@ -16,7 +16,7 @@ from eab.events import RunEnded
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
-from eab.labs.tuning.report import SweepBegan, TuningReport
+from eab.labs.tuning.report import TuningReport, sweep_began
 from eab.labs.tuning.sweeping import items_of
 from eab.run import RunFold
 
@@ -63,7 +63,7 @@ def test_sweeps_are_estimated_from_the_newest_sweep_of_the_model_per_run_and_tok
     assert estimate.timed_cells("other", [*earlier, swept("other", 0, 0.0)]) == []
     grid = Grid({"entropy_threshold": (0.3, 0.9)}, BranchingConfig(max_new_tokens=20), (1, 2, 3))
     resumed = swept("embedded", 4, 7.0)
-    resumed.apply(SweepBegan("embedded", "float32", "a machine", 8, known=6))
+    resumed.apply(sweep_began("embedded", "float32", "a machine", 8, known=6))
     assert [one.seconds for one in estimate.timed_cells("embedded", [resumed])] == [7.0]
     items = items_of([TuningPrompt("a", Question("a prompt", (), {}, ""))], grid)
     assert estimate.sweep_seconds(items, timed) == pytest.approx(1.2 * 3 * 20 * 0.5 / 10)

@@ -20,14 +20,14 @@ from app.server import rules
 from app.server.store import MAX_NAME, RUNS, SWEEPS, NamedStore, default_store, default_sweep_store
 from eab.errors import RecordError, StoreError
 from eab.events import RunEnded
-from eab.labs.tuning.report import SweepBegan, TuningReport, dumps
+from eab.labs.tuning.report import TuningReport, dumps, sweep_began
 
 EVENTS = tuple(bundled("coin"))
 Store = NamedStore[Any]
 
 
 def report(cells: int = 3) -> TuningReport:
-    began = SweepBegan("tiny", "float32", "a machine", cells)
+    began = sweep_began("tiny", "float32", "a machine", cells)
     made = [cell(0.5, seed, correct=0.5, brier=0.25) for seed in range(cells)]
     return TuningReport().collect([began, *made, RunEnded(0, "finished")])
 

@@ -20,7 +20,6 @@ from eab.engine.request import Request
 from eab.events import Event, Pause, RunEnded
 from eab.labs.tuning.report import TuningReport
 from eab.lessons import bundled_runs
-from eab.record.files import GrowingFile
 from eab.run import fold
 
 EVENTS = record.load("assets/runs/coin.eab")
@@ -159,12 +158,12 @@ def test_on_a_full_disk_the_run_continues_and_its_written_events_stay(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def is_full(_: GrowingFile) -> None:
+    def is_full(_file: object, _data: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     run = live(EVENTS[:BEGUN])
     server.write([run])
-    monkeypatch.setattr(GrowingFile, "_append", is_full)
+    monkeypatch.setattr(unfinished._File, "_append", is_full)
     for event in EVENTS[BEGUN:LATER]:
         run.apply(event)
         server.write([run])

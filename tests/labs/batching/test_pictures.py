@@ -4,7 +4,7 @@ import pytest
 
 from eab.analysis.schedule import RunInPass, ScheduledPass
 from eab.events import RunEnded
-from eab.figures.schedule import NOTHING_SERVED, TimedPass, now_figure, now_sentence, rate
+from eab.figures.schedule import TimedPass, now_figure, rate
 from eab.labs.batching.pictures import AXES, batching_figure
 from eab.labs.batching.results import (
     BATCHING,
@@ -167,13 +167,9 @@ def timed(*ends: float) -> list[TimedPass]:
     return [TimedPass(end, record) for end in ends]
 
 
-def test_now_says_how_many_runs_are_served_and_how_fast() -> None:
+def test_now_counts_the_new_tokens_of_the_last_seconds() -> None:
     found = timed(-8.0, -1.5, -1.0)
     assert rate(found) == pytest.approx((3 + 3) / 5.0)
-    assert now_sentence(found, 2, 1) == (
-        "2 runs are in the batch, 1 waits; 1 new tokens per second, 2.0 KiB of KV held, not counting the prefix cache."
-    )
-    assert now_sentence(found, 0, 0) == NOTHING_SERVED
 
 
 def test_now_draws_each_pass_at_its_time_and_labels_runs_by_number() -> None:

@@ -1,7 +1,7 @@
 """Answers of a model with known truth, and of the embedded one; the report, verdict and chart."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,24 +11,38 @@ from eab.analysis.answers import entropy
 from eab.analysis.same_answer import RULES
 from eab.config import BranchingConfig
 from eab.errors import QuestionsError
+from eab.events import ModelCard
+from eab.labs.measurement import LabBegan, Report, Row
 from eab.labs.tuning.evaluation import answer_rows
 from eab.labs.tuning.evaluation_report import (
+    AURAC,
+    AUROC,
+    BIAS,
+    ERROR,
+    EVALUATION,
     GREEDY,
     INDEPENDENT,
     SCORES,
     SEMANTIC,
     TREE,
-    EvaluationReport,
-    Interval,
-    ScoreRow,
-    report,
+    errors_table,
+    evaluated,
     verdict,
 )
 from eab.labs.tuning.pictures import evaluation_figure
 from eab.labs.tuning.prompt_sets import Question
 from eab.models.loading import load_model
 
-QUESTIONS = [Question(f"q{number}", ("right",), {}, "") for number in range(60)]
+PAIRED = "tree - independent"
+
+
+def report(rows: Iterable[Mapping[str, Any]], card: ModelCard | None = None) -> Report:
+    return Report().collect(evaluated(rows, card or saying_model(7).card, "a machine", {}))
+
+
+def value(found: Report, measure: str, sampling: str, score: str = SEMANTIC) -> float:
+    (row,) = found.rows("scores", measure=measure, sampling=sampling, score=score)
+    return row["value"]
 
 
 def rows_of(way: str, entropies: Sequence[float | None], tokens: int) -> list[dict[str, Any]]:
@@ -53,26 +67,29 @@ def ways(tree: Sequence[float | None], independent: Sequence[float | None]) -> l
 def test_a_score_that_identifies_wrong_answers_beats_a_constant_one() -> None:
     knows, constant = [float(number % 3 == 0) for number in range(60)], [0.5] * 60
     found = report(ways(knows, constant))
-    assert (found.facts, found.wrong, found.chances, found.texts) == (60, 20, 0, 2)
-    assert found.tokens == {GREEDY: 120, TREE: 180, INDEPENDENT: 240}
-    by_name = {(row.way, row.score): row for row in found.rows}
-    assert by_name[TREE, SEMANTIC].auroc.value == 1.0
-    assert by_name[INDEPENDENT, SEMANTIC].auroc.value == 0.5
-    assert by_name[TREE, SEMANTIC].aurac.value > by_name[INDEPENDENT, SEMANTIC].aurac.value
-    gains = found.gains
-    assert (gains[SEMANTIC].value, gains[SEMANTIC].excludes_zero) == (0.5, True)
-    assert (gains["predictive entropy"].value, gains["length of the answer"].value) == (0, 0)
+    assert (found.about["questions"], found.about["wrong"], found.about["chances"]) == (60, 20, 0)
+    assert found.about["tokens"] == {GREEDY: 120, TREE: 180, INDEPENDENT: 240}
+    assert (value(found, AUROC, TREE), value(found, AUROC, INDEPENDENT)) == (1.0, 0.5)
+    assert value(found, AURAC, TREE) > value(found, AURAC, INDEPENDENT)
+    (gain,) = found.rows("scores", sampling=PAIRED, score=SEMANTIC)
+    assert gain["value"] == 0.5
+    assert gain["low"] > 0
+    assert value(found, AUROC, PAIRED, "length of the answer") == 0
     assert "is better than that of independent texts" in verdict(found)
+    headings, *rows = EVALUATION.table(found)
+    assert headings == ("Score", "Texts from", AUROC, AURAC, "Questions")
+    (shown,) = [row for row in rows if row[:2] == (SEMANTIC, TREE)]
+    assert shown[2] == "1.000 (1.000 to 1.000)"
 
 
 def test_questions_whose_entropy_was_not_measured_are_left_out_and_counted() -> None:
     knows = [float(number % 3 == 0) for number in range(60)]
     found = report(ways([None] * 30 + knows[30:], [0.5] * 20 + [None] * 40))
-    by_name = {row.way: row.auroc for row in found.rows if row.score == SEMANTIC}
-    assert (by_name[TREE].value, by_name[TREE].questions) == (1.0, 30)
-    assert by_name[INDEPENDENT].questions == 20
-    assert SEMANTIC not in found.gains  # no question has both
-    assert {row.auroc.questions for row in found.rows if row.score != SEMANTIC} == {60}
+    rows = found.rows("scores", measure=AUROC)
+    counts = {row["sampling"]: row["questions"] for row in rows if row["score"] == SEMANTIC}
+    assert counts == {TREE: 30, INDEPENDENT: 20}, "no question has both"
+    assert value(found, AUROC, TREE) == 1.0
+    assert {row["questions"] for row in rows if row["score"] != SEMANTIC} == {60}
 
 
 def test_a_report_without_wrong_answers_is_refused_with_an_explanation() -> None:
@@ -87,12 +104,15 @@ def test_a_fully_explored_tree_has_no_entropy_error() -> None:
     config = BranchingConfig(entropy_threshold=0.0, branch_factor=8, max_paths=64, max_new_tokens=2)
     questions = [Question("0", (), truth, "")] * 6
     found = report(answer_rows(model, config, questions, "text", RULES["exact"]))
-    tree, independent = found.errors
-    assert tree.absolute.value == pytest.approx(0.0, abs=1e-6)
-    assert independent.absolute.value > 0.001
-    assert found.tokens[INDEPENDENT] == pytest.approx(found.tokens[TREE], rel=0.3)
-    assert found.error_gain is not None
+    score = "error of the semantic entropy"
+    assert value(found, ERROR, TREE, score) == pytest.approx(0.0, abs=1e-6)
+    assert value(found, BIAS, TREE, score) == pytest.approx(0.0, abs=1e-6)
+    assert value(found, ERROR, INDEPENDENT, score) > 0.001
+    tokens = found.about["tokens"]
+    assert tokens[INDEPENDENT] == pytest.approx(tokens[TREE], rel=0.3)
     assert "error is smaller than that of independent texts" in verdict(found)
+    assert EVALUATION.table(found) == []
+    assert errors_table(found)[1][1:3] == (TREE, "0.000 (0.000 to 0.000)")
     assert questions[0].entropy == pytest.approx(entropy(list(truth.values())))
 
 
@@ -112,36 +132,43 @@ def test_the_embedded_model_answers_some_questions_and_not_others() -> None:
     assert greedy[0][SEMANTIC] is None
     assert tree[2][SEMANTIC] == pytest.approx(math.log(2), abs=0.05)
     assert sum(one["tokens"] for one in independent) >= independent[0]["texts"]
-    assert report(rows).wrong == 1
+    assert report(rows).about["wrong"] == 1
 
 
-def recorded(gain: Interval, best: float) -> EvaluationReport:
-    rows = tuple(
-        ScoreRow(way, score, Interval(value, value - 0.05, value + 0.02), Interval(0.9, 0.8, 1.0))
-        for way, score, value in (
-            ("greedy", "-ln p of the answer", best),
-            ("tree", "semantic entropy", 0.8),
-            ("independent", "semantic entropy", 0.82),
+def recorded(low: float, gain: float, high: float) -> Report:
+    """A report with these differences, and the same intervals for the scores."""
+    rows = [
+        {"measure": AUROC, "score": score, "sampling": way, "value": at, "questions": 50}
+        | {"low": at - 0.05, "high": at + 0.02}
+        for way, score, at in (
+            (GREEDY, "-ln p of the answer", 0.9),
+            (TREE, SEMANTIC, 0.8),
+            (INDEPENDENT, SEMANTIC, 0.82),
+            (PAIRED, SEMANTIC, gain),
         )
-    )
-    tokens = {"greedy": 100, "tree": 1000, "independent": 1100}
-    return EvaluationReport(50, 10, 0, tokens, 6, rows, {SEMANTIC: gain}, (), None)
+    ]
+    rows[-1] |= {"low": low, "high": high}
+    tokens = {GREEDY: 100, TREE: 1000, INDEPENDENT: 1100}
+    began = LabBegan("a model", "float32", "a machine", "evaluation", {"tokens": tokens})
+    return Report().collect([began, *(Row("scores", row) for row in rows)])
 
 
 @pytest.mark.parametrize(
-    ("gain", "words"),
+    ("interval", "words"),
     [
-        (Interval(-0.02, -0.05, 0.01), "shows no measurable difference"),
-        (Interval(-0.10, -0.15, -0.05), "is worse than that of independent texts"),
-        (Interval(0.10, 0.05, 0.15), "is better than that of independent texts"),
+        ((-0.05, -0.02, 0.01), "shows no measurable difference"),
+        ((-0.15, -0.10, -0.05), "is worse than that of independent texts"),
+        ((0.05, 0.10, 0.15), "is better than that of independent texts"),
     ],
 )
-def test_the_verdict_says_whether_the_tree_helps_or_not(gain: Interval, words: str) -> None:
-    assert words in verdict(recorded(gain, 0.9))
+def test_the_verdict_says_whether_the_tree_helps_or_not(
+    interval: tuple[float, float, float], words: str
+) -> None:
+    assert words in verdict(recorded(*interval))
 
 
 def test_the_chart_has_every_score_with_its_interval() -> None:
-    found = recorded(Interval(0.0, -0.1, 0.1), 0.9)
+    found = recorded(-0.1, 0.0, 0.1)
     figure = evaluation_figure(found)
     shown = {
         (trace.name.split(",")[0], score): (x, x - down, x + up)
@@ -150,8 +177,9 @@ def test_the_chart_has_every_score_with_its_interval() -> None:
             trace.y, trace.x, trace.error_x.array, trace.error_x.arrayminus, strict=True
         )
     }
-    for row in found.rows:
-        expected = (row.auroc.value, row.auroc.low, row.auroc.high)
-        assert shown[row.way, row.score] == pytest.approx(expected)
+    assert len(shown) == 3
+    for row in found.rows("scores")[:3]:
+        expected = (row["value"], row["low"], row["high"])
+        assert shown[row["sampling"], row["score"]] == pytest.approx(expected)
     assert "1,000 tokens" in figure.data[0].name
     assert len({trace.marker.symbol for trace in figure.data}) == 3, "a second cue besides colour"

@@ -15,7 +15,7 @@ from eab.errors import ConfigError
 from eab.labs.tuning import recommendation as words_of
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.job import report_pilot
+from eab.labs.tuning.job import report_sweep
 from eab.labs.tuning.pictures import pilot_figure
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.recommendation import (
@@ -103,15 +103,16 @@ def test_a_recommendation_says_whether_the_check_confirmed_it() -> None:
         for seed in (1, 2, 3)
     ]
     found = recommend(pilot, "paths", 12)
-    assert words_of.recommendation_sentence(found) == "12 paths: 1 nat, 11 to 13 over 3 seeds."
-    assert words_of.check_rows(found, {})[0][1] == "12 paths (9 to 15)"
+    assert words_of.recommendation_sentence(found) == (
+        "Threshold 1 nats; paths per run: 12 on average (target 12)."
+    )
+    assert words_of.check_rows(found, {})[0][1] == "12 (9 to 15)"
     for unit, wanted, words in (
-        ("paths", 15, "15 paths: 0.5 nats gives 22, 1 nat gives 12."),
-        ("tokens", 220, "220 tokens: 1 nat, 210 to 230 over 3 seeds."),
-        ("paths", 40, "No threshold from 0.5 to 1 nat gives 40 paths: the nearest is 0.5 nats"),
+        ("paths", 15, "On average: 22 at 0.5 nats, 12 at 1 nats. Press Predict to look between"),
+        ("tokens", 220, "Threshold 1 nats; tokens per run: 220 on average (target 220)."),
+        ("paths", 40, "No threshold that was tried gives 40 paths per run. On average: 22 at 0.5"),
     ):
-        said = words_of.recommendation_sentence(recommend(pilot, unit, wanted))
-        assert said.startswith(words)
+        assert words in words_of.recommendation_sentence(recommend(pilot, unit, wanted))
     star = pilot_figure(pilot, found).data[1]
     assert (list(star.x), list(star.y)) == ([1.0], [12.0])
     assert words_of.check_rows(found, {})[0][2] == "not measured yet"
@@ -124,15 +125,10 @@ def test_a_recommendation_says_whether_the_check_confirmed_it() -> None:
     assert [row[3] for row in words_of.check_rows(one, near)] == ["–", "–"]
 
 
-def test_a_mean_that_matches_only_within_the_noise_is_called_approximate() -> None:
+def test_a_mean_that_matches_within_the_noise_is_recommended_with_its_value() -> None:
     noisy = [cell(1.0, seed, paths=count) for seed, count in enumerate((5, 12, 16))]
     words = words_of.recommendation_sentence(recommend(noisy, "paths", 12))
-    assert words == "About 12 paths: 1 nat gives 11, 5 to 16 over 3 seeds."
-
-
-def test_one_path_is_written_in_the_singular() -> None:
-    found = recommend([cell(1.0, seed, paths=1, tokens=8) for seed in (1, 2)], "paths", 1)
-    assert words_of.recommendation_sentence(found) == "1 path: 1 nat, 1 over 2 seeds."
+    assert words == "Threshold 1 nats; paths per run: 11 on average (target 12)."
 
 
 def refined(paths: Callable[[float], float], wanted: float) -> tuple[list[Cell], list[float]]:
@@ -173,9 +169,8 @@ def test_both_sides_of_a_jump_of_the_mean_are_given() -> None:
     assert 3 <= len(added) <= MOST_REFINEMENTS
     assert found.jumps
     words = words_of.recommendation_sentence(found)
-    assert words.startswith("No threshold gives 1,200 paths: 1")
-    assert "gives 1,500, 1.03 nats" in words
-    assert words.endswith("gives 900.")
+    assert words.startswith("No threshold that was tried gives 1,200 paths per run.")
+    assert words.endswith("900 at 1.03 nats.")
 
 
 def test_after_a_refinement_the_interval_has_its_nominal_coverage() -> None:
@@ -221,7 +216,7 @@ def test_the_pilot_of_a_model_is_refined_without_running_it_again(
     prompts = [TuningPrompt("a", Question("I tossed a coin and it landed on", (), {}, ""))]
     config = pilot_config(BranchingConfig(max_new_tokens=6), "paths", 6)
     grid = Grid({"entropy_threshold": THRESHOLDS}, config, range(1, 7))
-    report = TuningReport().collect(report_pilot(embedded, prompts, grid, ("paths", 6.0)))
+    report = TuningReport().collect(report_sweep(embedded, prompts, grid, target=("paths", 6.0)))
     assert report.complete
     assert next_threshold(report.cells, "paths", 6.0) is None
     found = recommend(report.cells, "paths", 6.0)

@@ -19,12 +19,12 @@ from eab.labs.tuning.cell import COLUMNS, COSTS, GAINS, Quantity, cells_table
 from eab.labs.tuning.frontier import setting_points
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
-from eab.labs.tuning.report import SweepBegan, TuningReport, dumps, loads, plan_of
+from eab.labs.tuning.report import TuningReport, dumps, loads, plan_of, sweep_began
 from eab.record.report import MAX_BYTES
 
 
 def report() -> TuningReport:
-    began = SweepBegan("tiny", "float32", "a machine", 2)
+    began = sweep_began("tiny", "float32", "a machine", 2)
     cells = [cell(0.5, 1), cell(0.9, 2, "b")]
     return TuningReport().collect([began, *cells, RunEnded(0, "finished")])
 
@@ -51,7 +51,7 @@ def stopped(cells: int = 1) -> TuningReport:
     """A sweep of four cells that was stopped after this many."""
     grid = Grid({"entropy_threshold": (0.5, 0.9)}, BranchingConfig(), range(2))
     prompts = [TuningPrompt("a", Question("A coin", (), {"heads.": 1.0}, "coins"))]
-    began = SweepBegan("tiny", "float32", "a machine", 4, plan_of(prompts, grid))
+    began = sweep_began("tiny", "float32", "a machine", 4, plan_of(prompts, grid))
     made = [cell(0.5, seed) for seed in range(cells)]
     return TuningReport().collect([began, *made, RunEnded(0, "stopped")])
 
@@ -59,9 +59,10 @@ def stopped(cells: int = 1) -> TuningReport:
 def test_a_stopped_sweep_and_its_file_know_what_is_missing() -> None:
     found = loads(dumps(stopped()), "half a sweep")
     assert (found.made, found.missing, found.ended) == ("1 of 4 cells", 3, RunEnded(0, "stopped"))
-    assert found.began == stopped().began
-    assert found.began.plan.cells == 4
-    assert loads(dumps(stopped(4)), "a sweep").complete
+    assert (found.began.model, found.began.machine) == ("tiny", "a machine")
+    assert found.plan == stopped().plan
+    assert found.plan.cells == 4
+    assert loads(dumps(stopped(4)), "a sweep").missing == 0
 
 
 def planned(cells: int = 1, **change: object) -> dict[str, Any]:
@@ -94,40 +95,43 @@ def of_prompt(**change: object) -> dict[str, Any]:
     ],
 )
 def test_an_invalid_plan_is_refused(began: dict[str, Any], words: str) -> None:
-    content = content_of(stopped()) | {"cells": []}
-    content["began"] |= planned()
+    content = content_of(stopped()) | {"tables": {}}
+    content["began"]["about"] |= planned()
     assert opened(content).missing == 1
-    content["began"] |= began
+    content["began"]["about"] |= began
     with pytest.raises(RecordError, match=words):
         opened(content)
 
 
 def test_too_many_cells_are_refused_whatever_number_the_file_claims() -> None:
-    content = content_of(stopped())
-    with pytest.raises(RecordError, match="more than 20,000 cells"):
-        opened(content | {"cells": content["cells"] * 20_001})
+    content = content_of(report())
+    for name, column in content["tables"]["cells"].items():
+        content["tables"]["cells"][name] = column[:1] * 20_001
+    with pytest.raises(RecordError, match="too many cells"):
+        opened(content)
 
 
 def test_a_file_with_more_cells_than_its_plan_is_refused() -> None:
     content = content_of(stopped(2))
-    content["began"] |= planned()
-    with pytest.raises(RecordError, match="another number of cells"):
+    content["began"]["about"] |= planned()
+    with pytest.raises(RecordError, match="too many cells"):
         opened(content)
 
 
-HEAD = {"model": "a", "dtype": "b", "machine": "c", "cells": 3}
+HEAD = {"model": "a", "dtype": "b", "machine": "c", "lab": "sweep", "about": {"cells": 3}}
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        changed(columns=None),
+        changed(tables=None),
         changed(began=HEAD | {"machine": "\ud800"}),
-        changed(began=HEAD | {"cells": 10**400}),
-        changed(cells=[0] * 2_000_001),
+        changed(began=HEAD | {"about": {"cells": 10**400}}),
+        changed(began=HEAD | {"lab": "bmc"}),
+        changed(tables={"cells": {"key": [0] * 2_000_001}}),
         gzip.compress(bytes(MAX_BYTES + 1)),
     ],
-    ids=["no columns", "no text", "a huge number", "many cells", "many bytes"],
+    ids=["no tables", "no text", "a huge number", "another lab", "many cells", "many bytes"],
 )
 def test_a_hostile_file_is_refused(data: bytes) -> None:
     with pytest.raises(RecordError, match="sweep"):
@@ -148,7 +152,7 @@ def content() -> dict[str, Any]:
         for prompt in "ab"
         for seed in (1, 2)
     ]
-    began = SweepBegan("tiny", "float32", "a machine", 8)
+    began = sweep_began("tiny", "float32", "a machine", 8)
     return content_of(TuningReport().collect([began, *cells, RunEnded(0, "finished")]))
 
 
@@ -181,10 +185,12 @@ def test_a_corrupted_sweep_is_drawn_or_refused_with_a_short_message(
     cost: Quantity,
     gain: Quantity,
 ) -> None:
-    rows = [[*row] for row in content["cells"]]
+    columns = {name: [*column] for name, column in content["tables"]["cells"].items()}
     for number, column, value in in_cells:
-        rows[number][column] = value
-    strange = content | {"cells": rows, "began": content["began"] | in_head}
+        columns[COLUMNS[column]][number] = value
+    about = content["began"]["about"] | {name: in_head[name] for name in in_head if name == "cells"}
+    head = {name: value for name, value in in_head.items() if name != "cells"} | {"about": about}
+    strange = content | {"tables": {"cells": columns}, "began": content["began"] | head}
     said = ""
     try:
         draw_everything(opened(strange), cost, gain)
