@@ -14,6 +14,7 @@ from app.widgets import controls
 from app.widgets.setting_widgets import KEPT
 from eab.config import SETTINGS, BranchingConfig, PolicyName
 from eab.errors import ConfigError
+from eab.events.fields import MAX_LABEL
 from eab.formatting import counted, human_seconds
 from eab.labs.tuning import default_sweep
 from eab.labs.tuning.grid import Grid
@@ -50,6 +51,7 @@ def _defaults() -> dict[str, Any]:
         PILOT_SET: default_sweep.PILOT_PROMPTS,
         "tune_prompts": default_sweep.START_PROMPTS,
         "tune_own": "",
+        "tune_label": "",
         "tune_threshold_range": default_sweep.THRESHOLD_RANGE,
         "tune_threshold_count": len(default_sweep.THRESHOLDS),
         "tune_branch_factor": [*default_sweep.START_FACTORS],
@@ -78,6 +80,7 @@ def fill_from(plan: Plan) -> None:
         "tune_max_new_tokens": min(max(base.max_new_tokens, _SHORTEST), _LONGEST),
         _SETS: OWN,
         "tune_own": "\n".join(prompt.question.prompt for prompt in asked),
+        "tune_label": asked[0].question.label,
     }
     for name, offered in _OFFERED.items():
         values = varied.get(name, (getattr(base, name),))
@@ -103,11 +106,20 @@ def choose_prompts(key: str = _SETS) -> None:
 def own_prompts(key: str = _SETS) -> None:
     """Draw the box for the user's own prompts, if these are chosen."""
     if st.session_state[key] == OWN:
-        st.text_area(
+        lines, word = st.columns([3, 1])
+        lines.text_area(
             "Prompts, one per line",
             key="tune_own",
             height=96,
             help=f"At most {MAX_PROMPTS}. Metrics that need known answers are not available.",
+            **KEPT,
+        )
+        word.text_input(
+            "A word, as label",
+            key="tune_label",
+            max_chars=MAX_LABEL,
+            help="The gains then have the probability of texts that contain it, and the width of "
+            "its certain bounds.",
             **KEPT,
         )
 
@@ -120,8 +132,9 @@ def prompts(key: str = _SETS) -> list[TuningPrompt]:
     lines = [line.strip() for line in st.session_state["tune_own"].splitlines()]
     written = list(dict.fromkeys(line for line in lines if line))
     _check_prompts(written)
+    label = st.session_state["tune_label"].strip()
     return [
-        TuningPrompt(str(number), Question(prompt, (), {}, ""))
+        TuningPrompt(str(number), Question(prompt, label=label))
         for number, prompt in enumerate(written, start=1)
     ]
 

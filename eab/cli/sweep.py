@@ -23,7 +23,7 @@ from eab.labs.tuning.frontier import varying
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.journal import TABLE
 from eab.labs.tuning.measure import PART, SAME_ANSWER, Measurement
-from eab.labs.tuning.prompt_sets import SETS, TuningPrompt, read_prompts
+from eab.labs.tuning.prompt_sets import SETS, TuningPrompt, labelled_prompt, read_prompts
 from eab.labs.tuning.sweeping import Executor, SweepStep, sweep_with
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ MEASURES: Final = (  # columns of the table of cells, with heading and format
     ("distribution_error", "error", "{:.3f}"),
     ("correct", "correct", "{:.1%}"),
     ("brier", "Brier", "{:.3f}"),
+    ("label", "label", "{:.1%}"),
+    ("label_width", "bounds", "{:.1%}"),
 )
 
 
@@ -62,6 +64,10 @@ def sweep(
     every: Annotated[int, typer.Option(min=1, help="Take every n-th prompt, to save time.")] = 1,
     answers: options.AnswerPart = PART,
     same_answer: options.SameAnswer = SAME_ANSWER,
+    label: Annotated[
+        str,
+        typer.Option(help="Measure how likely texts are that contain this, ignoring case."),
+    ] = "",
     prefix_cache: options.PrefixCache = True,
     runs: Annotated[bool, typer.Option(help="Save the run of every cell as a run file.")] = False,
     ray: Annotated[
@@ -80,7 +86,7 @@ def sweep(
 
     A setting takes a list (0.3,0.65) or a range (0.2:1.2:0.2); all combinations are run.
     """
-    asked = read_prompts(prompts)[::every]
+    asked = [labelled_prompt(prompt, label) for prompt in read_prompts(prompts)[::every]]
     progress.note(prompt.request(grid.base) for prompt in asked)
     measurement = Measurement(check_part(answers), same_answer, runs, prefix_cache)
     drafts = "model" in (grid.base.drafter, *grid.varied.get("drafter", ()))

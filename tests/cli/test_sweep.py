@@ -194,6 +194,14 @@ def test_ctrl_c_writes_the_table_and_says_how_to_continue(prompts: str, tmp_path
     assert f"{CELLS} cells ({made} of them earlier)" in done(*command[4:])
 
 
+def test_a_label_is_measured_in_each_cell(prompts: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done(prompts, "--out", out, "--threshold", "0.3", "--label", "Heads", *SHORT)
+    table = pd.read_parquet(out / TABLE)
+    assert table["label"].between(0, 1).all()
+    assert table["label_width"].between(0, 1).all()
+
+
 def test_the_same_command_makes_nothing_and_a_larger_one_only_the_new_cells(
     prompts: str, tmp_path: Path
 ) -> None:

@@ -51,6 +51,8 @@ class Cell:
     correct: Share | None  # weight of the right answers; None if no right answer is known
     brier: Brier | None  # Brier score of the answers' weights, 0 (best) to 2; None like `correct`
     run_file: str | None
+    label: Share | None = None  # weight of the texts with the prompt's label; None without one
+    label_width: Share | None = None  # between the certain bounds of its probability
 
     @property
     def seed(self) -> int:
@@ -141,6 +143,8 @@ _BRIER = (
     "Calibration: squared distance of the answers' weights from the truth, from 0 (best) to 2, for "
     "prompts with a known answer."
 )
+_LABEL = "How likely the prompt's label is: the weight of the texts that contain it."
+_WIDTH = "Distance between the certain bounds of the label's probability."
 GAINS: Final = {
     each.column: each
     for each in (
@@ -150,6 +154,8 @@ GAINS: Final = {
         Quantity("probability_seen", "Probability seen", "", True, _SEEN),
         Quantity("correct", "Weight of right answers", "", True, _RIGHT),
         Quantity("brier", "Brier score of the answers", "", False, _BRIER),
+        Quantity("label", "Probability of the label", "", True, _LABEL),
+        Quantity("label_width", "Width of the label's bounds", "", False, _WIDTH),
     )
 }
 PATHS: Final = Quantity("paths", "Paths", "paths", True)

@@ -8,10 +8,13 @@ from typing import Final
 
 from eab.analysis.answer_parts import SENTENCE, Part, check_part
 from eab.analysis.answers import Answers, group_answers
+from eab.analysis.label_rules import labelled
+from eab.analysis.labels import Label
 from eab.analysis.same_answer import RULES, SameAnswer
 from eab.analysis.uncertainty import uncertainty
 from eab.config import BranchingConfig
 from eab.errors import ConfigError
+from eab.events import LabelRule
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.run import RunState
@@ -49,7 +52,7 @@ class Measurement:
         answers = group_answers(run, self.part, same)
         scores = uncertainty(run, answers)
         right, wrong = _split(question.prompt, question.answers, answers, same)
-        last = run.last_kv
+        last, label = run.last_kv, _label(run, question.label)
         return Cell(
             key=key,
             prompt_id=prompt.id,
@@ -73,7 +76,15 @@ class Measurement:
             correct=right if question.answers else None,
             brier=brier_score(right, wrong) if question.answers else None,
             run_file=run_file,
+            label=label.estimate if label is not None else None,
+            label_width=label.high - label.low if label is not None else None,
         )
+
+
+def _label(run: RunState, word: str) -> Label | None:
+    if not word:
+        return None
+    return labelled(run, [LabelRule("label", "contains", text=word)])["label"]
 
 
 def _split(

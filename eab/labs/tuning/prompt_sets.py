@@ -1,7 +1,8 @@
 """The prompts of a sweep: bundled sets with known answers, and the user's own files.
 
 In a file of JSON lines, each object has `prompt` and optionally `id`, `group`, and `answers` (a
-list of right texts) or `distribution` (probabilities by text). A .csv file has columns with these
+list of right texts) or `distribution` (probabilities by text), and `label` (the word whose
+probability is measured). A .csv file has columns with these
 names, `|` between answers, and no distribution. A .txt file has one prompt per line.
 """
 
@@ -9,7 +10,7 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -21,7 +22,7 @@ from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import ConfigError, QuestionsError, check_one_of
 from eab.events import Message
-from eab.events.fields import PromptText
+from eab.events.fields import MAX_RULE, PromptText, RuleText
 from eab.formatting import counted, quoted
 from eab.record.prompt_lines import Line, checked_id, default_id, items_of, lines_of, read_text
 from eab.record.typed_json import NotDeclaredError, read
@@ -41,7 +42,7 @@ SETS: Final[Mapping[str, tuple[str, ...]]] = {
     "sums": ("sums in words", "sums in digits"),
     "stories": ("stories",),
 }
-_FIELDS: Final = ("prompt", "id", "group", "answers", "distribution")
+_FIELDS: Final = ("prompt", "id", "group", "answers", "distribution", "label")
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 
@@ -55,6 +56,7 @@ class Question:
     # nothing is known.
     distribution: dict[PromptText, Probability] = field(default_factory=dict)
     group: PromptText = ""  # the kind of question
+    label: RuleText = ""  # texts that contain it, ignoring case, have the label of this prompt
 
     @property
     def entropy(self) -> float:
@@ -162,6 +164,17 @@ def _prompt(number: int, given: dict[str, Any]) -> TuningPrompt:
     if question.answers and question.distribution:
         raise ConfigError("it has answers and a distribution; give only one of them")
     return TuningPrompt(checked_id(given.get("id", default_id(number))), question)
+
+
+def labelled_prompt(prompt: TuningPrompt, word: str) -> TuningPrompt:
+    """The prompt with this label, unless the word is empty; ConfigError if it is too long."""
+    if not word.strip():
+        return prompt
+    if len(word) > MAX_RULE:
+        raise ConfigError(
+            f"the label has {len(word):,} characters; at most {MAX_RULE} are allowed. Shorten it"
+        )
+    return replace(prompt, question=replace(prompt.question, label=word.strip()))
 
 
 def check_question(question: Question, where: str) -> None:

@@ -210,14 +210,15 @@ def test_stop_keeps_the_cells_so_far_and_resume_ignores_the_controls(page: Tab) 
 
 
 def test_a_downloaded_part_of_a_sweep_resumes_with_its_own_settings(page: Tab) -> None:
-    small(page, TWO_PROMPTS)
+    small(page, TWO_PROMPTS).put(tune_label="the")
     swept(page)
     whole = worker().remembered[-1].state
+    assert all(cell.label is not None for cell in whole.cells)
     part = part_of(whole, 9)
     other = listing(opened("tune")).put(tune_upload=("part.json.gz", dumps(part), ""))
     assert "part.json.gz: 9 of 24 cells" in other.captions
     other.press("tune_use_plan")
-    assert other.value("tune_own") == TWO_PROMPTS
+    assert (other.value("tune_own"), other.value("tune_label")) == (TWO_PROMPTS, "the")
     assert (other.value("tune_seeds"), other.value("tune_max_new_tokens")) == (2, 6)
     other.press("tune_resume").run_to_its_end(STOP).run()
     assert sorted(one.key for one in worker().remembered[-1].state.cells) == sorted(

@@ -44,16 +44,17 @@ def test_the_stories_equal_those_of_the_script_and_unknown_sets_are_explained() 
 
 def test_the_same_prompts_can_be_read_from_json_lines_csv_and_text(tmp_path: Path) -> None:
     given = {"prompt": 'The capital, "Paris" of', "id": "a", "group": "g", "answers": ["x", "y z"]}
+    given |= {"label": "w"}
     (tmp_path / "a.jsonl").write_text(json.dumps(given) + "\n\n" + '{"prompt": "b"}\n')
     (tmp_path / "a.csv").write_text(
-        'id,prompt,group,answers\na,"The capital, ""Paris"" of",g,x|y z\n,b,,\n'
+        'id,prompt,group,answers,label\na,"The capital, ""Paris"" of",g,x|y z,w\n,b,,,\n'
     )
     (tmp_path / "a.txt").write_text("first\n\nb\n")
     lines, rows, texts = (
         read_prompts(str(tmp_path / f"a.{end}")) for end in ("jsonl", "csv", "txt")
     )
     assert lines == rows
-    assert lines[0] == TuningPrompt("a", Question(given["prompt"], ("x", "y z"), {}, "g"))
+    assert lines[0] == TuningPrompt("a", Question(given["prompt"], ("x", "y z"), {}, "g", "w"))
     assert [prompt.id for prompt in lines] == ["a", "00003"]
     assert [(one.id, one.question.prompt) for one in texts] == [("00001", "first"), ("00003", "b")]
 

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from saying_model import exact_answers, saying_model
 
+from eab import Run
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
@@ -20,7 +22,7 @@ from eab.labs.tuning.frontier import varying
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.job import report_sweep
 from eab.labs.tuning.measure import Measurement
-from eab.labs.tuning.prompt_sets import Question, TuningPrompt
+from eab.labs.tuning.prompt_sets import Question, TuningPrompt, labelled_prompt
 from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.sweeping import cell_key, sweep
 from eab.models.base import LanguageModel
@@ -135,6 +137,24 @@ def test_cells_are_scored_by_the_known_answers_of_their_prompt(embedded: Hugging
     assert capital.correct > 0.9
     assert (story.distribution_error, story.correct) == (None, None)
     assert (story.brier, coin.brier) == (None, None)
+
+
+def test_a_label_is_a_gain_with_its_bounds_and_another_label_makes_other_cells(
+    embedded: HuggingFaceModel,
+) -> None:
+    heads = labelled_prompt(COIN, " HEADS ")
+    [cell] = cells_of(embedded, [heads], Grid(base=SHORT))
+    run = fold(event_stream(embedded, Request(COIN.question.prompt, cell.config)))
+    exactly = Run(run).probability(re.compile("heads", re.IGNORECASE))
+    assert cell.label == pytest.approx(exactly.estimate)
+    assert cell.label_width == pytest.approx(exactly.high - exactly.low)
+    assert 0.3 < cell.label < 0.7
+    [plain] = cells_of(embedded, [COIN], Grid(base=SHORT))
+    assert (plain.label, plain.label_width) == (None, None)
+    assert plain.key != cell.key
+    assert cell_from_row(cell.row()) == cell
+    with pytest.raises(ConfigError, match="at most 500"):
+        labelled_prompt(COIN, "x" * 501)
 
 
 def test_the_distribution_error_by_hand(embedded: HuggingFaceModel) -> None:
