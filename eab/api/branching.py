@@ -241,7 +241,7 @@ class EntropyAdaptiveBranching:
         Whole(1, MAX_EXPLORED).check("most", most)
         events = as_run(run).events
         own = () if rules is None else (lambda _: by_program(rules),)
-        return Run([*before_end(events), *explore(self.model, events, until, most, *own)])
+        return _extended(events, explore(self.model, events, until, most, *own))
 
     def add_text(self, run: RunLike, text: str) -> Run:
         """The run with a text that it did not write: a branch with the probability of each token.
@@ -251,7 +251,7 @@ class EntropyAdaptiveBranching:
             ConfigError, ModelError: As of `explore`.
         """
         events = as_run(run).events
-        return Run([*before_end(events), *ask(self.model, events, text)])
+        return _extended(events, ask(self.model, events, text))
 
     def repeat(self, run: RunLike) -> Run:
         """The run with the texts of seven more seeds, so that its labels have standard errors; the
@@ -261,9 +261,8 @@ class EntropyAdaptiveBranching:
             ConfigError, ModelError: As of `explore`.
         """
         one = as_run(run)
-        others = repeat(self.model, one.events, more_seeds(one), one.started.config)
-        texts = [event for event in others if not isinstance(event, Progressed)]
-        return Run([*before_end(one.events), *texts])
+        texts = repeat(self.model, one.events, more_seeds(one), one.started.config)
+        return _extended(one.events, texts)
 
     def forget(self) -> None:
         """Drop what `prefix_cache_mib` has kept of earlier calls."""
@@ -384,3 +383,9 @@ def _warn_if_failed(run: Run) -> None:
 def _and_then(first: Event, events: Iterator[Event]) -> Iterator[Event]:
     yield first
     yield from events
+
+
+def _extended(events: Sequence[Event], texts: Iterable[Event | Progressed]) -> Run:
+    """The run with these texts."""
+    new = [event for event in texts if not isinstance(event, Progressed)]
+    return Run([*before_end(events), *new])

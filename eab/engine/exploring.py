@@ -8,21 +8,21 @@ weight: the weights of the run stay an unbiased estimate, which is then moved in
 `repeat` adds the texts of runs with other seeds, which have weights of their own.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import torch
 
 from eab.analysis.label_rules import recorded
 from eab.analysis.labels import Labelling, labels_of
-from eab.analysis.merged_runs import leave
+from eab.analysis.merged_runs import Place, leave
 from eab.analysis.undecided import Beginning, undecided
+from eab.caches.prefix_cache import PrefixCache
 from eab.caches.prefixed_tree import prefix_cache
 from eab.config import PREFIX_CACHE_MIB, BranchingConfig
 from eab.engine.continuing import continue_from
-from eab.engine.loop import serve
-from eab.engine.many_runs import ActiveRun, ManyRuns
+from eab.engine.many_runs import ManyRuns
 from eab.engine.request import Request
 from eab.engine.scoring import TextReader, tokens_of
 from eab.engine.step_events import candidates_of
@@ -36,6 +36,7 @@ from eab.events import (
     RunEnded,
     TextScored,
 )
+from eab.formatting import counted
 from eab.models.base import LanguageModel
 from eab.run import RunState, before_end, fold
 from eab.run.threshold import probe_config
@@ -54,8 +55,9 @@ def explore(
     until: float,
     most: int,
     labelling: Callable[[RunState], Labelling] = lambda run: recorded(run.labels),
-) -> Iterator[Event]:
-    """Explore what is undecided; yields the events that follow those before the end of a run.
+) -> Iterator[Event | Progressed]:
+    """Explore what is undecided; yields the events that follow those before the end of a run, and
+    the progress after each pass.
 
     Args:
         events: Those of a complete run of this model.
@@ -72,10 +74,12 @@ def explore(
         chosen = undecided(run, labelling(run), min(TOGETHER, most))
         if not chosen:
             break
-        for ids, reason in writer.write(chosen):
-            event = writer.scored(ids, reason)
-            run.apply(event)
-            yield event
+        for written in writer.write(chosen):
+            if written is not None:
+                event = writer.scored(*written)
+                run.apply(event)
+                yield event
+            yield Progressed(1.0, f"{counted(len(run.explored), 'text')} explored")
         most -= len(chosen)
     yield RunEnded(len(run.steps), "finished")
 
@@ -124,54 +128,68 @@ def repeat(
     if config.threshold_unit == "rank":  # its probe is known
         nats = run.started.threshold_nats
         config = replace(config, entropy_threshold=nats, threshold_unit="nats")
-    runs = ManyRuns[int](model, prefixes=prefix_cache(model.kv_shape, PREFIX_CACHE_MIB))
-    try:
-        for seed in seeds:
-            again = replace(config, seed=seed, drafter="none")  # the same texts as with a drafter
-            tokens = run.started.continued_tokens
-            runs.add(seed, continue_from(model, run.started, tokens, again))
-        done = 0
-        while runs.busy:
-            for ended in runs.step():
-                yield from _texts_of(ended, run)
-                done += 1
-            steps = sum(one.step / config.max_new_tokens for one in runs.active)
-            share, words = (done + steps) / len(seeds), f"Other seeds: {done} of {len(seeds)} runs"
-            yield Progressed(share, words)
-    finally:
-        runs.close()
+    tokens, done = run.started.continued_tokens, 0
+    requests = {
+        # the same texts as with a drafter
+        seed: continue_from(model, run.started, tokens, replace(config, seed=seed, drafter="none"))
+        for seed in seeds
+    }
+    for ended, steps in _made(model, requests, prefix_cache(model.kv_shape, PREFIX_CACHE_MIB)):
+        for seed, other in ended.items():
+            yield from _texts_of(other, seed, run)
+        done += len(ended)
+        share = (done + steps / config.max_new_tokens) / len(seeds)
+        yield Progressed(share, f"Other seeds: {done} of {len(seeds)} runs")
     yield RunEnded(len(run.steps), "finished")
 
 
-def _texts_of(ended: ActiveRun[int], run: RunState) -> Iterator[TextScored]:
+def _made(
+    model: LanguageModel, requests: Mapping[int, Request], prefixes: PrefixCache | None
+) -> Iterator[tuple[dict[int, RunState], int]]:
+    """After each pass: the runs that ended, and the steps of those that have not."""
+    runs = ManyRuns[int](model, prefixes=prefixes)
+    try:
+        for tag, request in requests.items():
+            runs.add(tag, request)
+        while runs.busy:
+            ended = runs.step()
+            for one in ended:
+                if one.error is not None:
+                    raise one.error
+                if one.problem:
+                    raise MemoryLimitError(one.problem)
+            yield {one.tag: fold(one.events) for one in ended}, sum(one.step for one in runs.active)
+    finally:
+        runs.close()
+
+
+def _texts_of(other: RunState, seed: int, run: RunState) -> Iterator[TextScored]:
     """The texts of a run with another seed."""
-    if ended.error is not None:
-        raise ended.error
-    if ended.problem:
-        raise MemoryLimitError(ended.problem)
-    other = fold(ended.events)
     for leaf in other.paths:
         tokens = [*other.tokens(leaf.id)]
         if leaf.children or not tokens:
             continue
         place = leave(run, [token.id for token in tokens[:-1]])  # the tree may have all of it
-        new = tokens[place.tokens :]
+        new = [
+            (
+                NewToken(place.path, each.id, each.text, each.log_prob, each.special),
+                PathPrediction(place.path, each.entropy, tuple(each.candidates[:_CANDIDATES])),
+            )
+            for each in tokens[place.tokens :]
+        ]
         weight = 0.0 if leaf.status == "pruned" else leaf.weight
-        yield TextScored(
-            len(run.steps),
-            place.path,
-            place.kept,
-            tuple(
-                NewToken(leaf.id, each.id, each.text, each.log_prob, each.special) for each in new
-            ),
-            tuple(
-                PathPrediction(leaf.id, each.entropy, tuple(each.candidates[:_CANDIDATES]))
-                for each in new
-            ),
-            leaf.finish_reason,
-            seed=ended.tag,
-            weight=weight,
-        )
+        yield _scored(run, place, new, leaf.finish_reason, seed=seed, weight=weight)
+
+
+def _scored(
+    run: RunState,
+    place: Place,
+    new: Sequence[tuple[NewToken, PathPrediction]],
+    reason: FinishReason | None,
+    **more: Any,
+) -> TextScored:
+    tokens, predictions = (tuple(part) for part in zip(*new, strict=True))
+    return TextScored(len(run.steps), place.path, place.kept, tokens, predictions, reason, **more)
 
 
 def _check(model: LanguageModel, run: RunState) -> None:
@@ -200,21 +218,25 @@ class _Writer:
         started = self._run.started
         return continue_from(self._model, started, (*started.continued_tokens, *tokens), config)
 
-    def write(self, beginnings: Sequence[Beginning]) -> Iterator[tuple[Ids, FinishReason]]:
-        """The most likely text after each of these beginnings, and why it ends."""
+    def write(self, beginnings: Sequence[Beginning]) -> Iterator[tuple[Ids, FinishReason] | None]:
+        """The most likely text after each of these beginnings, and why it ends; None after each
+        forward pass.
+        """
         longest = self._run.started.config.max_new_tokens
-        texts = [self._cut(each.tokens) for each in beginnings]
-        requests = [
-            self._request(ids, replace(self._greedy, max_new_tokens=longest - len(ids)))
-            for ids, reason in texts
-            if reason is None
-        ]
-        written = iter(serve(self._model, requests, prefixes=self._prefixes))
-        for ids, reason in texts:
-            if reason is None:
-                path = fold(next(written)).paths[0]
-                ids, reason = self._cut((*ids, *(token.id for token in path.tokens)))
-            yield ids, reason or "length"
+        requests = dict[int, Request]()
+        begun = [self._cut(each.tokens) for each in beginnings]
+        for number, (ids, reason) in enumerate(begun):
+            if reason is not None:
+                yield ids, reason
+            else:
+                greedy = replace(self._greedy, max_new_tokens=longest - len(ids))
+                requests[number] = self._request(ids, greedy)
+        for ended, _ in _made(self._model, requests, self._prefixes):
+            for number, run in ended.items():
+                written = (token.id for token in run.paths[0].tokens)
+                ids, reason = self._cut((*begun[number][0], *written))
+                yield ids, reason or "length"
+            yield None
 
     def _cut(self, ids: Ids) -> tuple[Ids, FinishReason | None]:
         """The tokens up to where the text ends, and why it does; None if it does not."""
@@ -231,32 +253,24 @@ class _Writer:
     def scored(self, ids: Ids, reason: FinishReason | None, asked: bool = False) -> TextScored:
         """The event for a text, with all that the run does not have yet."""
         run, model, place = self._run, self._model, leave(self._run, ids)
-        first, number = run.tokens_before(place.path) + place.kept, len(run.paths)
-        number += place.kept < len(run.paths[place.path].tokens)  # that path is split
         logits, predictions = self._reader.read([ids], whole=True)
         log_probs = predictions.log_prob(range(len(ids)), ids)
-        own = logits.double().log_softmax(dim=-1)
-        new = range(first, len(ids))
-        return TextScored(
-            len(run.steps),
-            place.path,
-            place.kept,
-            tuple(
+        rows = range(place.tokens, len(ids))
+        new = [
+            (
                 NewToken(
-                    number,
+                    place.path,
                     ids[at],
                     model.text(ids[at]),
                     max(log_probs[at], _MIN_LOG_PROB),
                     model.is_special(ids[at]),
-                )
-                for at in new
-            ),
-            tuple(
+                ),
                 PathPrediction(
-                    number, predictions.entropies[at], candidates_of(model, predictions, at)
-                )
-                for at in new
-            ),
-            reason,
-            tuple(max(float(own[at, ids[at]]), _MIN_LOG_PROB) for at in new) if asked else (),
-        )
+                    place.path, predictions.entropies[at], candidates_of(model, predictions, at)
+                ),
+            )
+            for at in rows
+        ]
+        own = logits.double().log_softmax(dim=-1)
+        by_model = tuple(max(float(own[at, ids[at]]), _MIN_LOG_PROB) for at in rows)
+        return _scored(run, place, new, reason, model_log_probs=by_model if asked else ())

@@ -305,7 +305,7 @@ class TextScored(Pause, frozen=True):
     step: fields.StepIndex  # steps decided so far
     path: fields.PathId  # the path that it leaves, and how many tokens of it come before
     kept: fields.Count
-    tokens: Annotated[tuple[NewToken, ...], fields.PER_TEXT]  # after these, with the id of its path
+    tokens: Annotated[tuple[NewToken, ...], fields.PER_TEXT]  # after these
     predictions: Annotated[tuple[PathPrediction, ...], fields.PER_TEXT]  # of each of these tokens
     reason: FinishReason | None  # None if the text was not written to its end
     # Of a text that the user gave: of each token, in the model's own distribution, before

@@ -62,8 +62,6 @@ class RunFold:
             if not self.probed:
                 return Progressed(0.0, "Reading the prompt")
             return Progressed(0.0, f"The most likely text first: token {len(self.probed)}")
-        if self.run.steps and not any(path.status == "live" for path in self.run.paths):
-            return Progressed(1.0, f"{counted(len(self.run.explored), 'text')} explored")
         steps, last = len(self.run.steps), self.run.started.config.max_new_tokens
         return Progressed(min(1.0, steps / last), f"Step {steps} of {last}")
 
