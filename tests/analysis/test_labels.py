@@ -10,10 +10,11 @@ from table_model import TableModel, random_table
 
 from eab import EntropyAdaptiveBranching, Run
 from eab.analysis.label_rules import is_json, labelled_by
+from eab.analysis.labels import place_of
 from eab.errors import ConfigError, RecordError
 from eab.events import Labelled, LabelRule
 
-LENGTH, RUNS = 4, 400
+LENGTH = 4
 EXACT = {"max_new_tokens": LENGTH, "entropy_threshold": 0.8, "temperature": 1, "top_p": 1}
 
 
@@ -26,22 +27,34 @@ def written(tokens, model):
     return "".join(model.text(token) for token in tokens if token not in model.stop_ids)
 
 
+@pytest.mark.parametrize("seeds", [400, pytest.param(3000, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("policy", ["fair", "arithmetic", "independent", "stochastic-beam"])
-def test_weights_are_unbiased_and_bounds_hold_in_every_run(policy):
+def test_weights_are_unbiased_and_bounds_hold_in_every_run(policy, seeds):
     model = TableModel(random_table(3, 5), stop_ids=[4])
+    inner = max(
+        ((a, b) for a in range(4) for b in range(4)), key=lambda ids: of_beginning(model, ids)
+    )
     properties = {" 2": lambda text: " 2" in text, "many": lambda text: text.count(" 1") >= 2}
     exactly = {name: exact(model, has) for name, has in properties.items()}
+    exactly["inner"] = of_beginning(model, inner)
     explorer = EntropyAdaptiveBranching(model, policy=policy, max_paths=4, **EXACT)
-    weights = {name: [] for name in properties}
-    for seed in range(RUNS):
+    weights = {name: [] for name in exactly}
+    for seed in range(seeds):
         run = explorer.run([0], seed=seed)
         for name, has in properties.items():
             found = run.probability(name if name == " 2" else has)
             assert found.low - 1e-9 <= exactly[name] <= found.high + 1e-9
             assert found.low <= found.estimate <= found.high
             weights[name].append(sum(each.weight for each in run.samples if has(each.text)))
+        below = [each for each in run.samples if each.token_ids[:2] == inner]
+        weights["inner"].append(sum(each.weight for each in below))
+        if below:
+            path, token = place_of(run, below[0].lineage[-1], 2)
+            assert marked(run, (path, token, "inner"))["inner"].low == pytest.approx(
+                exactly["inner"]
+            )
     for name, estimates in weights.items():
-        error = np.std(estimates) / math.sqrt(RUNS)
+        error = np.std(estimates) / math.sqrt(seeds)
         if policy != "stochastic-beam":  # its weights are consistent, not unbiased
             assert abs(np.mean(estimates) - exactly[name]) < 4 * error
 
