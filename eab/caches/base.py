@@ -16,8 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypedDict
 
+import torch
 from torch import Tensor
 
+from eab.caches.shape import to_device
 from eab.errors import MemoryLimitError
 from eab.events import Growth, KVUsage
 
@@ -136,7 +138,8 @@ class KVCache(Attends):
     Paths are identified by small integers. Path 0 exists from the start, without rows. Raises
     MemoryLimitError before the tensors would exceed the byte limit; the cache stays usable.
 
-    A cache that cannot free its rows, or reuse those of other runs, keeps the defaults.
+    A cache that allocates nothing ahead, cannot free its rows or reuse those of other runs, or
+    whose model computes attention itself, keeps the defaults.
 
     Attributes:
         rows_in_place: Rows that it reads elsewhere, before its own; they count towards the limit.
@@ -144,7 +147,9 @@ class KVCache(Attends):
 
     rows_in_place: int = 0
 
-    @abstractmethod
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        raise NotImplementedError("K and V are not in this cache")
+
     def reserve(self, rows: int, steps: int | None) -> Growth | None:
         """Hold at least `rows` rows; returns the reallocation, if any.
 
@@ -152,6 +157,7 @@ class KVCache(Attends):
             steps: From now on, allocate for at most this many decode steps ahead; None if their
                 number is unknown.
         """
+        return None
 
     @abstractmethod
     def prepare(
@@ -224,6 +230,23 @@ class KVCache(Attends):
 
     def let_go(self) -> None:
         """Release what other runs may read, too; nothing more is computed."""
+
+
+def batch_of(
+    cache: Attends,
+    device: torch.device,
+    texts: Sequence[Sequence[int]],
+    starts: Sequence[int],
+    logits_to_keep: Sequence[int] | None,
+) -> ForwardBatch:
+    """The batch of these tokens of each path, from its position in `starts` on; `logits_to_keep` as
+    in `KVCache.prepare`.
+    """
+    ids = [token for text in texts for token in text]
+    pairs = zip(texts, starts, strict=True)
+    positions = [start + index for text, start in pairs for index in range(len(text))]
+    kept = logits_indices([len(text) for text in texts], logits_to_keep)
+    return ForwardBatch(cache, *to_device(device, ids, positions, kept), growths=())
 
 
 def logits_indices(counts: Sequence[int], logits_to_keep: Sequence[int] | None) -> list[int]:

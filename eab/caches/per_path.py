@@ -15,10 +15,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from eab.caches.attention import attention_mask, by_group, masked_attention
-from eab.caches.base import ForwardBatch, KVCache, Ledger, logits_indices
+from eab.caches.base import ForwardBatch, KVCache, Ledger, batch_of
 from eab.caches.rows_read import ListedRows
 from eab.caches.shape import ORDINARY, KVShape, LayerAttention, Reach, to_device
-from eab.events import Growth
 
 
 @dataclass(slots=True, eq=False)
@@ -79,10 +78,6 @@ class PerPathCache(KVCache):
     def _seen(self, path: int, slot: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """K and V of all rows that a path sees, (G, C, D) each; the given new ones are last."""
 
-    def reserve(self, rows: int, steps: int | None) -> Growth | None:
-        """Nothing is allocated ahead."""
-        return None
-
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         paths, counts = zip(*self._batch, strict=True)
         queries, new_keys = query.split(counts, 2), key[0].split(counts, 1)
@@ -140,15 +135,7 @@ class PerPathCache(KVCache):
         self._listed = {}
         self._batch = [(path, len(text)) for path, text in zip(paths, texts, strict=True)]
         self._ends = [start + len(text) for text, start in zip(texts, starts, strict=True)]
-        positions = [
-            start + index
-            for text, start in zip(texts, starts, strict=True)
-            for index in range(len(text))
-        ]
-        indices = logits_indices([len(text) for text in texts], logits_to_keep)
-        ids = [token for text in texts for token in text]
-        batch_ids, at, kept = to_device(self.shape.device, ids, positions, indices)
-        return ForwardBatch(self, batch_ids, at, kept, growths=())
+        return batch_of(self, self.shape.device, texts, starts, logits_to_keep)
 
 
 def _causal(length: int, new: int, reach: Reach) -> NDArray[np.bool_]:
