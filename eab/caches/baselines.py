@@ -25,7 +25,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from eab.caches.base import ForwardBatch, check_limit
+from eab.caches.base import ForwardBatch
+from eab.caches.ledger import check_limit
 from eab.caches.per_path import KVTensors, PerPathCache
 from eab.caches.shape import KVShape
 from eab.events import KVUsage, PathRows

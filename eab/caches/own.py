@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from eab.caches import own_memory
-from eab.caches.base import ForwardBatch, KVCache, Ledger, batch_of, check_limit
+from eab.caches.base import ForwardBatch, KVCache, batch_of
+from eab.caches.ledger import Ledger, check_limit
 from eab.caches.own_memory import BatchAxes
 from eab.caches.prefix_cache import common_length
 from eab.caches.shape import KVShape

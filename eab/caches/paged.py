@@ -13,8 +13,9 @@ import torch
 from msgspec import structs
 from torch import Tensor
 
-from eab.caches.base import ForwardBatch, check_limit
+from eab.caches.base import ForwardBatch
 from eab.caches.blocks import BLOCK_SIZE, BlockLedger
+from eab.caches.ledger import check_limit
 from eab.caches.per_path import KVTensors, PerPathCache
 from eab.caches.shape import KVShape
 from eab.events import KVUsage

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from eab.caches.attention import attention_mask, by_group, masked_attention
-from eab.caches.base import ForwardBatch, KVCache, Ledger, batch_of
+from eab.caches.base import ForwardBatch, KVCache, batch_of
+from eab.caches.ledger import Ledger
 from eab.caches.rows_read import ListedRows
 from eab.caches.shape import ORDINARY, KVShape, LayerAttention, Reach, to_device
 

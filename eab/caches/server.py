@@ -15,8 +15,9 @@ from typing import Final
 import torch
 from msgspec import structs
 
-from eab.caches.base import ForwardBatch, KVCache, check_limit, logits_indices
+from eab.caches.base import ForwardBatch, KVCache, logits_indices
 from eab.caches.blocks import BlockLedger
+from eab.caches.ledger import check_limit
 from eab.caches.shape import KVShape, ServerBlocks
 from eab.events import KVUsage
 
