@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -66,6 +65,14 @@ class PerPathCache(KVCache):
                 tensors[slot] = old[:, :rows].clone()
                 self._ledger.replaced(old, tensors[slot], copied=tensors[slot].nbytes)
 
+    def _joined(self, parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """K and V of these parts, in temporary tensors, which are counted."""
+        keys, values = (torch.cat(each, dim=1) for each in zip(*parts, strict=True))
+        for temporary in (keys, values):
+            self._ledger.allocated(temporary, copied=temporary.nbytes)
+        self._ledger.freed(keys, values)  # after the attention of the path
+        return keys, values
+
     @property
     @abstractmethod
     def bytes_held(self) -> int:
@@ -101,7 +108,7 @@ class PerPathCache(KVCache):
         """The rows that the last `new` of `length` tokens see."""
         key = (length, new, reach)
         if key not in self._listed:
-            self._listed[key] = ListedRows(_causal(length, new, reach))
+            self._listed[key] = ListedRows(reach.causal(length, new))
         return self._listed[key]
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,13 +146,6 @@ class PerPathCache(KVCache):
         return batch_of(self, self.shape.device, texts, starts, logits_to_keep)
 
 
-def _causal(length: int, new: int, reach: Reach) -> NDArray[np.bool_]:
-    """Which of `length` rows the last `new` tokens see, (new, length)."""
-    rows = np.arange(length)
-    positions = rows[length - new :]
-    return (rows <= positions[:, None]) & reach.sees(positions, rows)
-
-
 def causal_attention(
     query: Tensor, keys: Tensor, values: Tensor, scale: float, layer: LayerAttention = ORDINARY
 ) -> Tensor:
@@ -164,8 +164,7 @@ def causal_attention(
     first = int(layer.reach.first(np.array([length - new]))[0]) if limited else 0
     mask = None  # a single new token sees everything from `first` on
     if new > 1:
-        seen = _causal(length, new, layer.reach)[:, first:]
-        [shown] = to_device(query.device, seen)
+        [shown] = to_device(query.device, layer.reach.causal(length, new)[:, first:])
         mask = attention_mask(shown, query.dtype)
     asking = by_group(query[0], groups)
     out = masked_attention(asking, keys[:, first:], values[:, first:], mask, scale, layer)
