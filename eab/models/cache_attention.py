@@ -20,9 +20,12 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from eab.caches.base import ForwardBatch
 from eab.caches.shared_prefix import SegmentReaders, attend_with_prefixes, readers_of_segments
+from eab.errors import ModelError
 from eab.models.attention_calls import cache_mask, current_record
+from eab.models.machine import is_out_of_memory
 from eab.models.stopping import stop_if_requested
 
+ATTENTION: Final = "eab_cache"
 # The batches of the forward pass, and which parts of the prefix cache they read
 _Running: TypeAlias = tuple[Sequence[ForwardBatch], Sequence[SegmentReaders]]
 _running: ContextVar[_Running | None] = ContextVar("running", default=None)
@@ -42,6 +45,22 @@ def use_attention(model: PreTrainedModel, name: str) -> None:
     """Set the model's attention function; a model that cannot choose one stays as it is."""
     if model._can_set_attn_implementation():
         model.set_attn_implementation(name)
+
+
+@contextmanager
+def our_attention(model: PreTrainedModel, refusal: str) -> Iterator[str]:
+    """Give a model our attention function, and its own back if the block fails. Yields the name of
+    its own. Any error but out of memory becomes a ModelError, which begins with `refusal`.
+    """
+    before = model.config._attn_implementation
+    use_attention(model, ATTENTION)
+    try:
+        yield before
+    except Exception as error:
+        use_attention(model, before)
+        if isinstance(error, ModelError) or is_out_of_memory(error):
+            raise
+        raise ModelError(f"{refusal}: {error}") from error
 
 
 def follow_layers(model: PreTrainedModel) -> None:
@@ -123,9 +142,6 @@ def _numbers(mask: Tensor | None, query: Tensor, length: int) -> Tensor:
     return torch.zeros_like(mask, dtype=query.dtype).masked_fill(
         ~mask, torch.finfo(query.dtype).min
     )
-
-
-ATTENTION: Final = "eab_cache"
 
 
 def cache_attention(
