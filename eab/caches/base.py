@@ -4,86 +4,23 @@ A row holds K and V of one token, in every layer.
 
 Shapes: P paths, T tokens in one forward pass, C rows, H query heads, G key/value heads, D head
 size, V vocabulary, K logits to keep.
-
-A ledger counts bytes and allocations when tensors are created and freed. Stored K and V that are
-moved count as copied; the tensors created for that count as allocations. Every cache writes K and V
-of new tokens once; these bytes do not count as copied.
 """
 
 import itertools
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypedDict
+from typing import TYPE_CHECKING, Protocol
 
+import torch
 from torch import Tensor
 
-from eab.errors import MemoryLimitError
+from eab.caches.shape import to_device
 from eab.events import Growth, KVUsage
 
 if TYPE_CHECKING:
     from eab.caches.kv_pool import StaticBuffers
     from eab.caches.shared_prefix import ReadPrefix
-
-
-_MIB = 2**20
-
-
-class Totals(TypedDict):
-    """The fields of a KVUsage that only increase."""
-
-    bytes_copied: int
-    allocations: int
-    peak_bytes: int
-
-
-@dataclass(slots=True)
-class Ledger:
-    """Counters of one cache."""
-
-    live_bytes: int = 0
-    peak_bytes: int = 0
-    bytes_copied: int = 0  # bytes that were stored before and moved again
-    allocations: int = 0
-
-    def allocated(self, new: Tensor, copied: int = 0) -> None:
-        """Count a new tensor, of which `copied` bytes were stored elsewhere before."""
-        self.allocations += 1
-        self.bytes_copied += copied
-        self.live_bytes += new.nbytes
-        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
-
-    def freed(self, *old: Tensor) -> None:
-        """Count tensors that no longer exist."""
-        self.live_bytes -= sum(tensor.nbytes for tensor in old)
-
-    def replaced(self, old: Tensor, new: Tensor, copied: int) -> None:
-        """Count `new` in place of `old`; for a moment, both existed."""
-        self.allocated(new, copied)
-        self.freed(old)
-
-    def totals(self) -> Totals:
-        """The counters that a KVUsage reports."""
-        return Totals(
-            bytes_copied=self.bytes_copied, allocations=self.allocations, peak_bytes=self.peak_bytes
-        )
-
-
-def check_limit(
-    needed: int, limit: int, advice: str = "", what: str = "the KV cache needs"
-) -> None:
-    """Raise MemoryLimitError if a cache would exceed its byte limit.
-
-    Args:
-        advice: What else helps with this cache, for the error message.
-        what: Start of the error message.
-    """
-    if needed > limit:
-        other = f", {advice}" if advice else ""
-        raise MemoryLimitError(
-            f"{what} {needed / _MIB:.0f} MiB; kv_limit_mib allows {limit / _MIB:.0f}. "
-            f"Use fewer paths or new tokens{other}, or a higher kv_limit_mib"
-        )
 
 
 class Attends(Protocol):
@@ -93,22 +30,6 @@ class Attends(Protocol):
         """Store K and V of the prepared batch in one layer, and compute its attention.
 
         `query` is (1, H, T, D), `key` and `value` are (1, G, T, D), the output is (1, T, H, D).
-        """
-        ...
-
-
-class ShowsRows(Protocol):
-    """Shows the rows of a prepared batch to a model that computes attention itself."""
-
-    def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Store K and V of the prepared batch, (1, G, T, D) each, and return those of all rows,
-        (G, C, D) each.
-        """
-        ...
-
-    def visible_rows(self) -> tuple[Tensor, Tensor]:
-        """Which of these rows each token of the prepared batch sees, (T, C) bool, and the position
-        of each row in its path, (C,).
         """
         ...
 
@@ -136,7 +57,8 @@ class KVCache(Attends):
     Paths are identified by small integers. Path 0 exists from the start, without rows. Raises
     MemoryLimitError before the tensors would exceed the byte limit; the cache stays usable.
 
-    A cache that cannot free its rows, or reuse those of other runs, keeps the defaults.
+    A cache that allocates nothing ahead, cannot free its rows or reuse those of other runs, or
+    whose model computes attention itself, keeps the defaults.
 
     Attributes:
         rows_in_place: Rows that it reads elsewhere, before its own; they count towards the limit.
@@ -144,7 +66,9 @@ class KVCache(Attends):
 
     rows_in_place: int = 0
 
-    @abstractmethod
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        raise NotImplementedError("K and V are not in this cache")
+
     def reserve(self, rows: int, steps: int | None) -> Growth | None:
         """Hold at least `rows` rows; returns the reallocation, if any.
 
@@ -152,6 +76,7 @@ class KVCache(Attends):
             steps: From now on, allocate for at most this many decode steps ahead; None if their
                 number is unknown.
         """
+        return None
 
     @abstractmethod
     def prepare(
@@ -224,6 +149,24 @@ class KVCache(Attends):
 
     def let_go(self) -> None:
         """Release what other runs may read, too; nothing more is computed."""
+
+
+def batch_of(
+    cache: Attends,
+    device: torch.device,
+    texts: Sequence[Sequence[int]],
+    starts: Sequence[int],
+    logits_to_keep: Sequence[int] | None,
+) -> ForwardBatch:
+    """The batch of these tokens of each path, from its position in `starts` on; `logits_to_keep` as
+    in `KVCache.prepare`.
+    """
+    ids = [token for text in texts for token in text]
+    pairs = zip(texts, starts, strict=True)
+    positions = [start + index for text, start in pairs for index in range(len(text))]
+    kept = logits_indices([len(text) for text in texts], logits_to_keep)
+    placed_ids, at, indices = to_device(device, ids, positions, kept)
+    return ForwardBatch(cache, placed_ids, at, indices, growths=())
 
 
 def logits_indices(counts: Sequence[int], logits_to_keep: Sequence[int] | None) -> list[int]:

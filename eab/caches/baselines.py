@@ -22,82 +22,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from eab.caches.base import ForwardBatch, check_limit
+from eab.caches.base import ForwardBatch
+from eab.caches.ledger import check_limit
 from eab.caches.per_path import KVTensors, PerPathCache
 from eab.caches.shape import KVShape
 from eab.events import KVUsage, PathRows
-
-
-class DeepCopyCache(PerPathCache):
-    """One set of tensors per path."""
-
-    def __init__(self, shape: KVShape, byte_limit: int) -> None:
-        super().__init__(shape, byte_limit)
-        self._paths = {0: KVTensors(*shape.empty_tensors())}
-
-    @property
-    def bytes_held(self) -> int:
-        """Bytes of the tensors of all paths (measured)."""
-        return sum(map(_bytes_of, self._paths.values()))
-
-    def prepare(
-        self,
-        paths: Sequence[int],
-        tokens: Sequence[Sequence[int]],
-        logits_to_keep: Sequence[int] | None = None,
-    ) -> ForwardBatch:
-        check_limit(self.bytes_held + sum(map(len, tokens)) * self.shape.row_bytes, self.byte_limit)
-        starts = [self._paths[path].rows for path in paths]
-        for path, new in zip(paths, tokens, strict=True):
-            self._paths[path].rows += len(new)
-        return self._make_batch(paths, tokens, starts, logits_to_keep)
-
-    def _store(self, path: int, slot: int, key: Tensor, value: Tensor) -> None:
-        self._append(self._paths[path], slot, key, value)
-
-    def _seen(self, path: int, slot: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        own = self._paths[path]
-        return own.keys[slot], own.values[slot]
-
-    def fork(self, path: int, children: Sequence[int]) -> None:
-        copied = (len(children) - 1) * _bytes_of(self._paths[path])
-        check_limit(self.bytes_held + copied, self.byte_limit)
-        own = self._paths.pop(path)
-        self._paths[children[0]] = own
-        for child in children[1:]:
-            self._paths[child] = KVTensors(self._copy(own.keys), self._copy(own.values), own.rows)
-
-    def _copy(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        copies = [tensor.clone() for tensor in tensors]
-        for copy in copies:
-            self._ledger.allocated(copy, copied=copy.nbytes)
-        return copies
-
-    def release(self, path: int) -> None:
-        self._ledger.freed(*self._paths.pop(path).tensors)
-
-    def trim(self, path: int, length: int) -> None:
-        if length < self._paths[path].rows:
-            self._truncate(self._paths[path], length)
-
-    def usage(self, paths: Sequence[int]) -> KVUsage:
-        """All rows are private."""
-        return KVUsage(
-            bytes_held=self.bytes_held,
-            rows_shared=0,
-            rows_private=sum(own.rows for own in self._paths.values()),
-            rows_spare=0,
-            rows_independent=sum(self._paths[path].rows for path in paths),
-            paths=tuple(PathRows(path, 0, self._paths[path].rows) for path in paths),
-            **self._ledger.totals(),
-        )
-
-
-def _bytes_of(own: KVTensors) -> int:
-    return sum(tensor.nbytes for tensor in own.tensors)
 
 
 @dataclass(slots=True, eq=False)
@@ -122,8 +53,8 @@ class _Chain:
         return sum(rows for _, rows in self.parts)
 
 
-class ConcatCowCache(PerPathCache):
-    """A chain of segments per path; paths with a common prefix share its segments."""
+class ChainCache(PerPathCache):
+    """A chain of segments per path."""
 
     def __init__(self, shape: KVShape, byte_limit: int) -> None:
         super().__init__(shape, byte_limit)
@@ -161,19 +92,10 @@ class ConcatCowCache(PerPathCache):
         assert chain.own is not None
         if not chain.shared:
             return chain.own.keys[slot], chain.own.values[slot]
-        keys = torch.cat([part.keys[slot][:, :rows] for part, rows in chain.parts], dim=1)
-        values = torch.cat([part.values[slot][:, :rows] for part, rows in chain.parts], dim=1)
-        for temporary in (keys, values):
-            self._ledger.allocated(temporary, copied=temporary.nbytes)
-        self._ledger.freed(keys, values)  # after the attention of this path
-        return keys, values
-
-    def fork(self, path: int, children: Sequence[int]) -> None:
-        """The parent's own segment becomes a shared one."""
-        parts = self._chains.pop(path).parts
-        for segment, _ in parts:
-            segment.paths += len(children) - 1
-        self._chains |= {child: _Chain(parts) for child in children}
+        parts = chain.parts
+        return self._joined(
+            [(part.keys[slot][:, :rows], part.values[slot][:, :rows]) for part, rows in parts]
+        )
 
     def release(self, path: int) -> None:
         for segment, _ in self._chains.pop(path).parts:
@@ -232,6 +154,36 @@ def _shared_rows(depths: Sequence[int]) -> int:
     because every path sees the leading ones.
     """
     return depths[-2] if len(depths) > 1 else 0
+
+
+class ConcatCowCache(ChainCache):
+    """Paths with a common prefix share its segments."""
+
+    def fork(self, path: int, children: Sequence[int]) -> None:
+        """The parent's own segment becomes a shared one."""
+        parts = self._chains.pop(path).parts
+        for segment, _ in parts:
+            segment.paths += len(children) - 1
+        self._chains |= {child: _Chain(parts) for child in children}
+
+
+class DeepCopyCache(ChainCache):
+    """Each path has a single segment, and nothing is shared."""
+
+    def fork(self, path: int, children: Sequence[int]) -> None:
+        chain = self._chains[path]
+        copied = (len(children) - 1) * sum(t.nbytes for own, _ in chain.parts for t in own.tensors)
+        check_limit(self.bytes_held + copied, self.byte_limit)
+        del self._chains[path]
+        self._chains[children[0]] = chain
+        for child in children[1:]:
+            self._chains[child] = _Chain(own=chain.own and self._copy(chain.own))
+
+    def _copy(self, own: _Segment) -> _Segment:
+        keys, values = ([tensor.clone() for tensor in each] for each in (own.keys, own.values))
+        for tensor in (*keys, *values):
+            self._ledger.allocated(tensor, copied=tensor.nbytes)
+        return _Segment(keys, values, own.rows)
 
 
 class Recompute(PerPathCache):

@@ -13,7 +13,8 @@ from msgspec import structs
 from numpy.typing import NDArray
 from torch import Tensor
 
-from eab.caches.base import Attends, ForwardBatch, check_limit
+from eab.caches.base import Attends, ForwardBatch
+from eab.caches.ledger import check_limit
 from eab.caches.own import OwnCache, RowsFor
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache

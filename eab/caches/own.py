@@ -9,17 +9,18 @@ rejection the copy replaces it, and the accepted tokens are read again.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from eab.caches import own_memory
-from eab.caches.base import ForwardBatch, KVCache, Ledger, check_limit, logits_indices
+from eab.caches.base import ForwardBatch, KVCache, batch_of
+from eab.caches.ledger import Ledger, check_limit
 from eab.caches.own_memory import BatchAxes
 from eab.caches.prefix_cache import common_length
-from eab.caches.shape import KVShape, to_device
-from eab.events import Growth, KVUsage, PathRows
+from eab.caches.shape import KVShape
+from eab.events import KVUsage, PathRows
 
 RowsFor = Callable[[Tensor], ForwardBatch]  # from the tokens of a pass, (B, T)
 
@@ -137,10 +138,6 @@ class OwnCache(KVCache):
         places = (*self._places.values(), *self._before.values())
         return dict.fromkeys(place.held for place in places)
 
-    def reserve(self, rows: int, steps: int | None) -> Growth | None:
-        """Nothing is allocated ahead."""
-        return None
-
     def prepare(
         self,
         paths: Sequence[int],
@@ -158,18 +155,9 @@ class OwnCache(KVCache):
         self._asked = [*zip(paths, keep, strict=True)]
         starts = [self._places[path].held.length for path in paths]
         unread = [*map(self._unread, paths)]
-        counts = [len(part) for part in unread]
-        positions = [
-            start + index
-            for start, count in zip(starts, counts, strict=True)
-            for index in range(count)
-        ]
-        ids = [token for part in unread for token in part]
         if self.shape.device.type == "meta":
             self._pretend_to_read(paths)
-        kept = logits_indices(counts, keep)
-        batch_ids, at, logits = to_device(self.shape.device, ids, positions, kept)
-        return ForwardBatch(self, batch_ids, at, logits, growths=())
+        return batch_of(self, self.shape.device, unread, starts, keep)
 
     def _unread(self, path: int) -> list[int]:
         """The tokens that the memory of a path must read in this pass."""
@@ -196,12 +184,6 @@ class OwnCache(KVCache):
             size = self.shape.state_bytes + length * self._row_bytes if self._keeps else 0
             self._places[path] = Place(Held(None, length if self._keeps else 0, 1, size))
         self._ledger.peak_bytes = max(self._ledger.peak_bytes, self.bytes_held)
-
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
-    ) -> NoReturn:
-        """Never called: the attention of the model is its own."""
-        raise NotImplementedError("the model has a memory of its own")
 
     def read(self, model: ReadsTexts) -> Tensor:
         """Let the model read the prepared batch; returns the logits to keep, (K, V).

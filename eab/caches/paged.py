@@ -9,12 +9,12 @@ temporary tensors count for the peak.
 
 from collections.abc import Iterator, Sequence
 
-import torch
 from msgspec import structs
 from torch import Tensor
 
-from eab.caches.base import ForwardBatch, check_limit
+from eab.caches.base import ForwardBatch
 from eab.caches.blocks import BLOCK_SIZE, BlockLedger
+from eab.caches.ledger import check_limit
 from eab.caches.per_path import KVTensors, PerPathCache
 from eab.caches.shape import KVShape
 from eab.events import KVUsage
@@ -88,11 +88,7 @@ class PagedCache(PerPathCache):
             (block.keys[slot][:, : length - first], block.values[slot][:, : length - first])
             for block, first in self._blocks_of(path)
         ]
-        keys, values = (torch.cat(each, dim=1) for each in zip(*parts, strict=True))
-        for temporary in (keys, values):
-            self._ledger.allocated(temporary, copied=temporary.nbytes)
-        self._ledger.freed(keys, values)  # after the attention of this path
-        return keys, values
+        return self._joined(parts)
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         rest = self._tables.length(path) % self._tables.block_size

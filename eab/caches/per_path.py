@@ -10,15 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from eab.caches.attention import attention_mask, by_group, masked_attention
-from eab.caches.base import ForwardBatch, KVCache, Ledger, logits_indices
+from eab.caches.base import ForwardBatch, KVCache, batch_of
+from eab.caches.ledger import Ledger
 from eab.caches.rows_read import ListedRows
 from eab.caches.shape import ORDINARY, KVShape, LayerAttention, Reach, to_device
-from eab.events import Growth
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +65,14 @@ class PerPathCache(KVCache):
                 tensors[slot] = old[:, :rows].clone()
                 self._ledger.replaced(old, tensors[slot], copied=tensors[slot].nbytes)
 
+    def _joined(self, parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """K and V of these parts, in temporary tensors, which are counted."""
+        keys, values = (torch.cat(each, dim=1) for each in zip(*parts, strict=True))
+        for temporary in (keys, values):
+            self._ledger.allocated(temporary, copied=temporary.nbytes)
+        self._ledger.freed(keys, values)  # after the attention of the path
+        return keys, values
+
     @property
     @abstractmethod
     def bytes_held(self) -> int:
@@ -78,10 +85,6 @@ class PerPathCache(KVCache):
     @abstractmethod
     def _seen(self, path: int, slot: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """K and V of all rows that a path sees, (G, C, D) each; the given new ones are last."""
-
-    def reserve(self, rows: int, steps: int | None) -> Growth | None:
-        """Nothing is allocated ahead."""
-        return None
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         paths, counts = zip(*self._batch, strict=True)
@@ -105,7 +108,7 @@ class PerPathCache(KVCache):
         """The rows that the last `new` of `length` tokens see."""
         key = (length, new, reach)
         if key not in self._listed:
-            self._listed[key] = ListedRows(_causal(length, new, reach))
+            self._listed[key] = ListedRows(reach.causal(length, new))
         return self._listed[key]
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -140,22 +143,7 @@ class PerPathCache(KVCache):
         self._listed = {}
         self._batch = [(path, len(text)) for path, text in zip(paths, texts, strict=True)]
         self._ends = [start + len(text) for text, start in zip(texts, starts, strict=True)]
-        positions = [
-            start + index
-            for text, start in zip(texts, starts, strict=True)
-            for index in range(len(text))
-        ]
-        indices = logits_indices([len(text) for text in texts], logits_to_keep)
-        ids = [token for text in texts for token in text]
-        batch_ids, at, kept = to_device(self.shape.device, ids, positions, indices)
-        return ForwardBatch(self, batch_ids, at, kept, growths=())
-
-
-def _causal(length: int, new: int, reach: Reach) -> NDArray[np.bool_]:
-    """Which of `length` rows the last `new` tokens see, (new, length)."""
-    rows = np.arange(length)
-    positions = rows[length - new :]
-    return (rows <= positions[:, None]) & reach.sees(positions, rows)
+        return batch_of(self, self.shape.device, texts, starts, logits_to_keep)
 
 
 def causal_attention(
@@ -176,8 +164,7 @@ def causal_attention(
     first = int(layer.reach.first(np.array([length - new]))[0]) if limited else 0
     mask = None  # a single new token sees everything from `first` on
     if new > 1:
-        seen = _causal(length, new, layer.reach)[:, first:]
-        [shown] = to_device(query.device, seen)
+        [shown] = to_device(query.device, layer.reach.causal(length, new)[:, first:])
         mask = attention_mask(shown, query.dtype)
     asking = by_group(query[0], groups)
     out = masked_attention(asking, keys[:, first:], values[:, first:], mask, scale, layer)

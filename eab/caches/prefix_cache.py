@@ -104,14 +104,8 @@ class PrefixCache:
     def known(self, scope: str, text: Sequence[int]) -> int:
         """How many leading tokens of a text are in the cache; changes nothing."""
         with self._lock:
-            segment, length = self._roots.get(scope), 0
-            while segment is not None and length < len(text):
-                segment = segment.children.get(text[length])
-                same = 0 if segment is None else common_length(segment.tokens, text[length:])
-                length += same
-                if segment is not None and same < len(segment.tokens):
-                    break
-            return length
+            root = self._roots.get(scope)
+            return sum(same for _, same in _along(root, text)) if root else 0
 
     def add(self, scope: str, text: Sequence[int], rows: Callable[[int, int], Rows]) -> None:
         """Add the rows of a text that are not in the cache yet.
@@ -193,10 +187,8 @@ class PrefixCache:
         prefix. A segment that goes beyond the prefix is split there.
         """
         self._clock += 1
-        text = tuple(text)
         segment, length = self._roots.setdefault(scope, PrefixSegment((), [], [], None)), 0
-        while length < len(text) and (after := segment.children.get(text[length])) is not None:
-            same = common_length(after.tokens, text[length:])
+        for after, same in _along(segment, text):
             segment = after if same == len(after.tokens) else _split(after, same)
             segment.used_at = self._clock
             length += same
@@ -209,6 +201,18 @@ class PrefixCache:
         self._roots = {
             scope: root for scope, root in self._roots.items() if root.children or root.readers
         }
+
+
+def _along(segment: PrefixSegment, text: Sequence[int]) -> Iterator[tuple[PrefixSegment, int]]:
+    """The segments along a text that follows this one, each with how many of its tokens agree."""
+    length = 0
+    while length < len(text) and (after := segment.children.get(text[length])) is not None:
+        same = common_length(after.tokens, text[length:])
+        ends = same < len(after.tokens)
+        yield after, same
+        if ends:
+            return
+        segment, length = after, length + same
 
 
 def common_length(first: Sequence[int], second: Sequence[int]) -> int:

@@ -10,16 +10,16 @@ path, or a child of it, continues as the server did, the next pass asks nothing 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final
 
 import torch
 from msgspec import structs
-from torch import Tensor
 
-from eab.caches.base import ForwardBatch, KVCache, check_limit, logits_indices
+from eab.caches.base import ForwardBatch, KVCache, logits_indices
 from eab.caches.blocks import BlockLedger
+from eab.caches.ledger import check_limit
 from eab.caches.shape import KVShape, ServerBlocks
-from eab.events import Growth, KVUsage
+from eab.events import KVUsage
 
 UNKNOWN: Final = -1  # a token that the server will choose
 
@@ -80,10 +80,6 @@ class ServerCache(KVCache):
         # verified, and how many of these accepted
         self.drafts: list[tuple[int, int]] = []
 
-    def reserve(self, rows: int, steps: int | None) -> Growth | None:
-        """Nothing is reserved: the server manages its own memory."""
-        return None
-
     def prepare(
         self,
         paths: Sequence[int],
@@ -132,19 +128,10 @@ class ServerCache(KVCache):
         return ServerQuestion(path, text, known, ahead, answer, at)
 
     def _check_room(self, paths: Sequence[int], tokens: Sequence[Sequence[int]]) -> None:
-        size = self._books.block_size
-        blocks = self._books.num_blocks
-        for path, new in zip(paths, tokens, strict=True):
-            after = -(-(self._books.length(path) + len(new)) // size)
-            blocks += after - len(self._books.block_table(path))
-        needed = blocks * size * self._row_bytes
+        missing = map(self._books.blocks_missing, paths, map(len, tokens))
+        blocks = self._books.num_blocks + sum(missing)
+        needed = blocks * self._books.block_size * self._row_bytes
         check_limit(needed, self._byte_limit, what="the server's blocks would hold")
-
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
-    ) -> NoReturn:
-        """Never called: a server computes its attention itself."""
-        raise NotImplementedError("K and V are on a server")
 
     def note_answers(self, answers: Sequence[ServerAnswer], sent: int, cached: int) -> None:
         """Note the answers to `sent` tokens, of which the server did not compute `cached`."""

@@ -42,6 +42,12 @@ class Reach:
         seen: NDArray[np.bool_] = rows >= self.first(positions)[:, None]
         return seen
 
+    def causal(self, length: int, new: int) -> NDArray[np.bool_]:
+        """Which of the `length` tokens of a path its last `new` ones read, (new, length)."""
+        rows = np.arange(length)
+        positions = rows[length - new :]
+        return (rows <= positions[:, None]) & self.sees(positions, rows)
+
     def sees_all_up_to(self, position: int) -> bool:
         """Whether every token up to this position reads all tokens before it."""
         return not (0 < self.window <= position or 0 < self.chunk <= position)

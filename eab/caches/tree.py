@@ -25,9 +25,10 @@ from msgspec import structs
 from numpy.typing import NDArray
 from torch import Tensor
 
-from eab.caches.base import ForwardBatch, KVCache, Ledger, check_limit, logits_indices
+from eab.caches.base import ForwardBatch, KVCache, logits_indices
 from eab.caches.growth import growth_step, should_shrink
 from eab.caches.kv_pool import KVPool, RowSet, StaticBufferPool
+from eab.caches.ledger import Ledger, check_limit
 from eab.caches.row_table import RowTable
 from eab.caches.rows_read import MaskedRows, Reading, plan_readings, seen_by_kind
 from eab.caches.shape import KVShape, PlacedLayer, to_device
@@ -187,13 +188,13 @@ class TreeCache(KVCache):
         return keys, values
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """See `ShowsRows`."""
+        """See `eab.models.rows_as_past.ShowsRows`."""
         keys, values = self._store(layer, key, value)
         end = len(self._row_positions)
         return keys[:, :end], values[:, :end]
 
     def visible_rows(self) -> tuple[Tensor, Tensor]:
-        """See `ShowsRows`."""
+        """See `eab.models.rows_as_past.ShowsRows`."""
         seen, positions = map(torch.from_numpy, (self._visible, self._row_positions))
         return seen.to(self.shape.device), positions.to(self.shape.device)
 

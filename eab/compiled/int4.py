@@ -1,9 +1,11 @@
-"""Products of four-bit weights, with the bits of PyTorch's operator `_weight_int4pack_mm_for_cpu`.
+"""Four-bit weights in tiles, with the bits of PyTorch's operator `_weight_int4pack_mm_for_cpu`.
 
 An input is rounded to bfloat16; a weight is (integer - 8) * scale + zero in float32; products are
 added in the order of the inputs; the sum is rounded to bfloat16. Needs AVX-512.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,30 +14,17 @@ from llvmlite import ir
 from torch import Tensor
 from torch.nn import functional
 
-from eab.compiled.llvm_code import (
-    BYTE,
-    FLOAT,
-    INT64,
-    POINTER,
-    VOID,
-    call,
-    counting,
-    element,
-    function,
-    number,
-)
-from eab.compiled.product_code import FLOAT_BYTES, Block, Rows, Weights
-from eab.compiled.products import Part, Product, compile_now
-from eab.compiled.tiles import Tile, call_tiles, new_sums, store_outputs
+from eab.compiled.llvm_code import BYTE, INT64, POINTER, call, counting, element, function, number
+from eab.compiled.product_code import FLOAT_BYTES
+from eab.compiled.products import Part, compile_now, multiplied
+from eab.compiled.tiles import Tile, Weights
 from eab.compiled.vectors import (
     FLOATS,
     INTEGERS,
     LANES,
-    constant,
     constant_integer,
     load,
     multiply_add,
-    repeated,
     rounded_to_bfloat16,
     store,
 )
@@ -54,6 +43,7 @@ class Int4Weights(Weights):
     tile = TILE
     dtype = torch.uint8
     dtype_of_constants = torch.bfloat16
+    step_bytes = BLOCK // 2
 
     def fits(self, weight: Tensor, inputs: int) -> bool:
         is_packed = weight.shape[1:] == (inputs, BLOCK // 2)
@@ -62,32 +52,31 @@ class Int4Weights(Weights):
     def rounded_bytes(self, inputs: int) -> int:
         return inputs * FLOAT_BYTES
 
-    def write_functions(self, module: Any) -> None:
-        _write_rounding(module)
-        for rows in range(1, TILE.rows + 1):
-            _write_tile(module, rows, self)
+    def write_rounding(self, module: Any) -> None:
+        kinds = [POINTER, INT64, POINTER, INT64]
+        code, (row, inputs, rounded, _) = function(module, "round_row", kinds)
+        with counting(code, number(0), inputs, number(LANES)) as index:
+            store(code, rounded_to_bfloat16(code, load(code, row, index)), rounded, index)
+        code.ret_void()
 
-    def write_rounding(self, code: Any, row: Any, inputs: Any, rounded: Any, size: Any) -> None:
-        call(code, "round_row", VOID, [row, inputs, rounded])
+    @contextmanager
+    def stepping(
+        self, code: Any, weight: Any, constants: Any, ahead: tuple[Any, Any], steps: Any
+    ) -> Iterator[tuple[Any, list[Any]]]:
+        """Nothing is fetched ahead: decoding takes longer than reading."""
+        size, count = number(self.group), TILE.vectors
+        with counting(code, number(0), code.sdiv(steps, size), number(1)) as group:
+            place = code.mul(group, number(2 * count))
+            ours = [
+                _floats(code, constants, code.add(place, number(at))) for at in range(2 * count)
+            ]
+            first = code.mul(group, size)
+            with counting(code, first, code.add(first, size), number(1)) as index:
+                line = element(code, weight, BYTE, code.mul(index, number(self.step_bytes)))
+                yield index, _weights(code, line, ours[:count], ours[count:])
 
-    def write_block(self, code: Any, rows: Rows, block: Block) -> None:
-        groups = code.sdiv(rows.inputs, number(self.group))
-        call_tiles(
-            code,
-            TILE,
-            rows.count,
-            lambda tile: [
-                element(code, rows.first, BYTE, code.mul(tile.row, rows.stride)),
-                rows.inputs,
-                block.weight,
-                block.constants,
-                groups,
-                element(code, block.added, FLOAT, code.mul(tile.row, block.added_stride)),
-                block.added_stride,
-                element(code, block.out, FLOAT, code.mul(tile.row, block.out_stride)),
-                block.out_stride,
-            ],
-        )
+    def outputs(self, code: Any, sums: list[Any], tail: Any, constants: Any) -> list[Any]:
+        return [rounded_to_bfloat16(code, total) for total in sums]
 
 
 def pack(integers: Tensor, scale: Tensor, zero: Tensor) -> tuple[Tensor, Tensor]:
@@ -114,45 +103,7 @@ def part(weight: Tensor, constants: Tensor, bias: Tensor | None) -> Part:
 
 def product(rows: Tensor, weight: Tensor, constants: Tensor) -> Tensor:
     """rows (R, in) float32 times what `pack` made: (R, blocks * BLOCK) float32."""
-    return Product(rows.shape[1], part(weight, constants, None))(rows)
-
-
-def _write_rounding(module: Any) -> None:
-    code, (row, inputs, rounded) = function(module, "round_row", [POINTER, INT64, POINTER])
-    with counting(code, number(0), inputs, number(LANES)) as index:
-        store(code, rounded_to_bfloat16(code, load(code, row, index)), rounded, index)
-    code.ret_void()
-
-
-def _write_tile(module: Any, rows: int, kind: Int4Weights) -> None:
-    kinds = [POINTER, INT64, POINTER, *[POINTER, INT64] * 3]
-    code, given = function(module, f"tile_of_{rows}", kinds)
-    row, stride, weight, constants, groups, added, added_stride, out, outputs = given
-    sums = new_sums(code, rows, TILE.vectors, constant(0.0))
-    starts = [element(code, row, FLOAT, code.mul(stride, number(index))) for index in range(rows)]
-    with counting(code, number(0), groups, number(1)) as group:
-        ours = [
-            _floats(
-                code, constants, code.add(code.mul(group, number(2 * TILE.vectors)), number(index))
-            )
-            for index in range(2 * TILE.vectors)
-        ]
-        first = code.mul(group, number(kind.group))
-        with counting(code, first, code.add(first, number(kind.group)), number(1)) as index:
-            line = element(code, weight, BYTE, code.mul(index, number(BLOCK // 2)))
-            weights = _weights(code, line, ours[: TILE.vectors], ours[TILE.vectors :])
-            for start, row_sums in zip(starts, sums, strict=True):
-                place = element(code, start, FLOAT, index)
-                value = repeated(code, code.load(place, typ=FLOAT))
-                for factor, total in zip(weights, row_sums, strict=True):
-                    known = code.load(total, typ=FLOATS)
-                    code.store(multiply_add(code, value, factor, known), total)
-    for index, row_sums in enumerate(sums):
-        line = element(code, out, FLOAT, code.mul(outputs, number(index)))
-        plus = element(code, added, FLOAT, code.mul(added_stride, number(index)))
-        values = [rounded_to_bfloat16(code, code.load(total, typ=FLOATS)) for total in row_sums]
-        store_outputs(code, values, plus, line)
-    code.ret_void()
+    return multiplied(rows, part(weight, constants, None))
 
 
 def _floats(code: Any, halves: Any, index: Any) -> Any:

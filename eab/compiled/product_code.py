@@ -4,13 +4,9 @@ layers do to single rows, whose numbers are whole vectors.
 Threads share the rows that are prepared, wait for each other, and share the blocks of outputs.
 """
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-import torch
 from llvmlite import ir
-from torch import Tensor
 
 from eab.compiled.llvm_code import (
     BIT,
@@ -31,7 +27,7 @@ from eab.compiled.llvm_code import (
     variable,
     wait_for_all_threads,
 )
-from eab.compiled.tiles import Tile, share
+from eab.compiled.tiles import Block, Rows, Weights, share, write_block, write_tile
 from eab.compiled.vectors import (
     FLOATS,
     LANES,
@@ -85,56 +81,6 @@ FLOAT_BYTES: Final = 4
 NORMALIZED, GATED = 1, 2  # how rows are prepared
 
 
-class Weights(ABC):
-    """A kind of weights: how they are stored, and the code that multiplies rows by them."""
-
-    tile: Tile
-    dtype: torch.dtype
-    dtype_of_constants: torch.dtype = torch.float32
-
-    @abstractmethod
-    def fits(self, weight: Tensor, inputs: int) -> bool:
-        """Whether a stored weight has this many inputs."""
-
-    @abstractmethod
-    def rounded_bytes(self, inputs: int) -> int:
-        """Bytes of a rounded row; 0 if rows are not rounded."""
-
-    @abstractmethod
-    def write_functions(self, module: Any) -> None:
-        """Write what the other methods call."""
-
-    @abstractmethod
-    def write_rounding(self, code: Any, row: Any, inputs: Any, rounded: Any, size: Any) -> None:
-        """Round a row to `size` bytes, if rows are rounded."""
-
-    @abstractmethod
-    def write_block(self, code: Any, rows: "Rows", block: "Block") -> None:
-        """Multiply the rows by the weights of a block."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The rows that tiles multiply, as values of the code."""
-
-    first: Any
-    stride: Any  # in floats; in bytes if the rows are rounded
-    count: Any
-    inputs: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A block of outputs and what makes it, as values of the code: addresses, strides in floats."""
-
-    weight: Any
-    constants: Any
-    added: Any  # a bias or the residual
-    added_stride: Any
-    out: Any
-    out_stride: Any
-
-
 class Arguments(NamedTuple):
     """The 64-bit integers that the code is given; 0 for what is not there. The first differ from
     call to call.
@@ -150,6 +96,7 @@ class Arguments(NamedTuple):
 
     rounded_bytes: Any
     inputs: Any
+    steps: Any  # in which a tile reads them
     blocks: Any
     weight_bytes: Any  # of a block
     constant_bytes: Any
@@ -163,14 +110,15 @@ class Arguments(NamedTuple):
 
 def write_product(module: Any, weights: Weights) -> None:
     """Write WORK, with `Arguments`."""
-    weights.write_functions(module)
+    if weights.rounded_bytes(1):
+        weights.write_rounding(module)
+    for rows in range(1, weights.tile.rows + 1):
+        write_tile(module, weights, rows)
     write_norm(module)
     write_gate(module)
     code, [array] = function(module, WORK, [POINTER])
     given = Arguments(*integers(code, array, len(Arguments._fields)))
-    rows = _write_preparation(code, given, weights)
-    outputs = code.mul(given.blocks, number(weights.tile.outputs))
-    _write_blocks(code, given, rows, outputs, weights)
+    _write_blocks(code, given, _write_preparation(code, given, weights), weights)
     code.ret_void()
 
 
@@ -189,12 +137,13 @@ def _write_preparation(code: Any, given: Arguments, weights: Weights) -> Rows:
             if rounds:
                 source = code.select(is_prepared, target, source)
                 target = element(code, rounded, BYTE, code.mul(row, given.rounded_bytes))
-                weights.write_rounding(code, source, given.inputs, target, given.rounded_bytes)
+                operands = [source, given.inputs, target, given.steps]
+                call(code, "round_row", VOID, operands)
         wait_for_all_threads(code)
     if rounds:
-        return Rows(rounded, given.rounded_bytes, given.count, given.inputs)
+        return Rows(rounded, given.rounded_bytes, given.count, given.steps)
     stride = code.select(is_prepared, given.inputs, given.stride)
-    return Rows(floats, stride, given.count, given.inputs)
+    return Rows(floats, code.mul(stride, number(FLOAT_BYTES)), given.count, given.steps)
 
 
 def _write_row(code: Any, given: Arguments, row: Any, target: Any) -> None:
@@ -207,15 +156,10 @@ def _write_row(code: Any, given: Arguments, row: Any, target: Any) -> None:
         call(code, "gate", VOID, [row, values, given.inputs, target])
 
 
-def _write_blocks(
-    code: Any,
-    given: Arguments,
-    rows: Rows,
-    outputs: Any,
-    weights: Weights,
-) -> None:
+def _write_blocks(code: Any, given: Arguments, rows: Rows, weights: Weights) -> None:
     """Multiply the rows by this thread's share of the blocks."""
     width = number(weights.tile.outputs)
+    outputs = code.mul(given.blocks, width)
     is_residual = code.icmp_signed("!=", given.residual, number(0))
     added_stride = code.select(is_residual, outputs, number(0))
     out = code.inttoptr(given.out, POINTER)
@@ -229,6 +173,5 @@ def _write_blocks(
             for base, size in zip(bases, sizes, strict=True)
         )
         line = element(code, out, FLOAT, code.mul(block, width))
-        weights.write_block(
-            code, rows, Block(weight, constants, added, added_stride, line, outputs)
-        )
+        made = Block(weight, constants, added, added_stride, line, outputs)
+        write_block(code, weights, rows, made)

@@ -9,13 +9,8 @@ from llvmlite import ir
 from torch import Tensor
 
 from eab.compiled.llvm_code import Parallel, address, bits_of, input_address
-from eab.compiled.product_code import (
-    FLOAT_BYTES,
-    GATED,
-    NORMALIZED,
-    Weights,
-    write_product,
-)
+from eab.compiled.product_code import FLOAT_BYTES, GATED, NORMALIZED, write_product
+from eab.compiled.tiles import Weights
 from eab.compiled.vectors import LANES
 
 _MOST_KEPT: Final = 2**20  # bytes
@@ -96,6 +91,7 @@ class Product:
         self._fixed = (
             self._rounded_bytes,
             inputs,
+            kind.steps(inputs),
             self._blocks,
             _block_bytes(weight),
             _block_bytes(constants),
@@ -149,6 +145,13 @@ class Product:
                 f"rows {tuple(x.shape)}, a residual {added}, {self._before} and "
                 f"weights {tuple(self._part.weight.shape)} do not fit together"
             )
+
+
+def multiplied(x: Tensor, part: Part) -> Tensor:
+    """x (..., in) float32 times the weights of a part: (..., outputs) float32."""
+    rows = x.reshape(-1, x.shape[-1])
+    out = Product(rows.shape[1], part)(rows)
+    return out.view(*x.shape[:-1], out.shape[1])
 
 
 def _preparation(before: Norm | Gate | None) -> tuple[int, int, int]:

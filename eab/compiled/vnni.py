@@ -1,4 +1,4 @@
-"""Products of eight-bit integers by the instruction `vpdpbusd` of AVX-512 VNNI.
+"""Eight-bit integers in tiles, by the instruction `vpdpbusd` of AVX-512 VNNI.
 
 The instruction multiplies 64 unsigned by 64 signed bytes, and adds four neighbouring products to
 each of 16 sums of 32 bits. The weights are made unsigned by adding 128; in the end, 128 times the
@@ -18,7 +18,6 @@ from eab.compiled.llvm_code import (
     INT32,
     INT64,
     POINTER,
-    VOID,
     call,
     counting,
     element,
@@ -26,10 +25,9 @@ from eab.compiled.llvm_code import (
     number,
     variable,
 )
-from eab.compiled.product_code import Block, Rows, Weights
-from eab.compiled.products import Part, Product, compile_now
-from eab.compiled.tiles import Tile, call_tiles, fetch_ahead, new_sums, store_outputs, vectors
-from eab.compiled.vectors import FLOATS, INTEGERS, constant_integer, repeated
+from eab.compiled.products import Part, compile_now, multiplied
+from eab.compiled.tiles import Tile, Weights, vectors
+from eab.compiled.vectors import FLOATS, INTEGERS, repeated
 from eab.weight_formats import LARGEST_INT8
 
 TILE: Final = Tile(rows=6, vectors=4)
@@ -44,40 +42,37 @@ class VnniWeights(Weights):
 
     tile = TILE
     dtype = torch.uint8
+    step_bytes = BLOCK * _QUAD
+    vector = INTEGERS
 
     def fits(self, weight: Tensor, inputs: int) -> bool:
-        return weight.shape[1:] == (-(-inputs // _QUAD), BLOCK, _QUAD)
+        return weight.shape[1:] == (self.steps(inputs), BLOCK, _QUAD)
+
+    def steps(self, inputs: int) -> int:
+        return -(-inputs // _QUAD)
 
     def rounded_bytes(self, inputs: int) -> int:
-        return inputs + -inputs % _QUAD + _TAIL
+        return self.steps(inputs) * _QUAD + _TAIL
 
-    def write_functions(self, module: Any) -> None:
+    def write_rounding(self, module: Any) -> None:
         _write_rounding(module)
-        for rows in range(1, TILE.rows + 1):
-            _write_tile(module, rows)
 
-    def write_rounding(self, code: Any, row: Any, inputs: Any, rounded: Any, size: Any) -> None:
-        integers = code.sub(size, number(_TAIL))
-        call(code, "round_row", VOID, [row, inputs, rounded, integers])
+    def read(self, code: Any, place: Any) -> Any:
+        return repeated(code, code.load(place, typ=INT32, align=4), INTEGERS)
 
-    def write_block(self, code: Any, rows: Rows, block: Block) -> None:
-        quads = code.sdiv(code.sub(rows.stride, number(_TAIL)), number(_QUAD))
-        call_tiles(
-            code,
-            TILE,
-            rows.count,
-            lambda tile: [
-                element(code, rows.first, BYTE, code.mul(tile.row, rows.stride)),
-                block.weight,
-                quads,
-                *tile.ahead(code, block.weight, quads, BLOCK * _QUAD),
-                block.constants,
-                element(code, block.added, FLOAT, code.mul(tile.row, block.added_stride)),
-                block.added_stride,
-                element(code, block.out, FLOAT, code.mul(tile.row, block.out_stride)),
-                block.out_stride,
-            ],
-        )
+    def add_product(self, code: Any, total: Any, weights: Any, inputs: Any) -> Any:
+        terms = [total, weights, inputs]
+        return call(code, "llvm.x86.avx512.vpdpbusd.512", INTEGERS, terms)
+
+    def outputs(self, code: Any, sums: list[Any], tail: Any, constants: Any) -> list[Any]:
+        """The sums of a row times the scales of the weights and of the row."""
+        row_scale = repeated(code, code.load(tail, typ=FLOAT, align=4))
+        total = code.load(element(code, tail, INT32, number(1)), typ=INT32, align=4)
+        shift = repeated(code, code.mul(total, ir.Constant(INT32, _SHIFT)), INTEGERS)
+        floats = (code.sitofp(code.sub(total, shift), FLOATS) for total in sums)
+        scales = vectors(code, constants, FLOATS, TILE.vectors)
+        scaled = [code.fmul(value, scale) for value, scale in zip(floats, scales, strict=True)]
+        return [code.fmul(value, row_scale) for value in scaled]
 
 
 VNNI: Final = VnniWeights()
@@ -101,17 +96,15 @@ def part(weight: Tensor, scale: Tensor, bias: Tensor | None) -> Part:
 
 
 def product(rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
-    """Round the rows as `quantize_rows` does, and multiply them by what `pack` made.
-
-    rows (R, in) float32 -> (R, blocks * BLOCK) float32.
-    """
-    return Product(rows.shape[1], part(weight, scale, None))(rows)
+    """rows (R, in) float32 times what `pack` made: (R, blocks * BLOCK) float32."""
+    return multiplied(rows, part(weight, scale, None))
 
 
 def _write_rounding(module: Any) -> None:
     """A row's integers, zeros up to a multiple of four, its scale, and the sum of the integers."""
     code, given = function(module, "round_row", [POINTER, INT64, POINTER, INT64])
-    row, inputs, rounded, size = given
+    row, inputs, rounded, quads = given
+    size = code.mul(quads, number(_QUAD))
     largest = variable(code, ir.Constant(FLOAT, 0.0))
     with counting(code, number(0), inputs, number(1)) as index:
         value = code.load(element(code, row, FLOAT, index), typ=FLOAT)
@@ -138,41 +131,3 @@ def _write_rounding(module: Any) -> None:
 def _larger_float(code: Any, one: Any, other: Any) -> Any:
     """The larger float; unlike `llvm.maxnum`, this keeps NaN, which then reaches the outputs."""
     return call(code, "llvm.maximum.f32", FLOAT, [one, other])
-
-
-def _write_tile(module: Any, rows: int) -> None:
-    kinds = [POINTER, POINTER, INT64, POINTER, INT64, POINTER, POINTER, INT64, POINTER, INT64]
-    code, given = function(module, f"tile_of_{rows}", kinds)
-    rounded, weight, quads, ahead, share, scale, added, added_stride, out, outputs = given
-    size = code.mul(quads, number(_QUAD))
-    stride = code.add(size, number(_TAIL))
-    sums = new_sums(code, rows, TILE.vectors, constant_integer(0))
-    starts = [element(code, rounded, BYTE, code.mul(stride, number(row))) for row in range(rows)]
-    with counting(code, number(0), quads, number(1)) as quad:
-        place = element(code, weight, BYTE, code.mul(quad, number(BLOCK * _QUAD)))
-        weights = vectors(code, place, INTEGERS, TILE.vectors)
-        fetch_ahead(code, ahead, share, quad)
-        for start, row_sums in zip(starts, sums, strict=True):
-            inputs = code.load(element(code, start, INT32, quad), typ=INT32, align=4)
-            inputs = repeated(code, inputs, INTEGERS)
-            for four, total in zip(weights, row_sums, strict=True):
-                terms = [code.load(total, typ=INTEGERS), four, inputs]
-                code.store(call(code, "llvm.x86.avx512.vpdpbusd.512", INTEGERS, terms), total)
-    for row, (start, row_sums) in enumerate(zip(starts, sums, strict=True)):
-        tail = element(code, start, BYTE, size)
-        line = element(code, out, FLOAT, code.mul(outputs, number(row)))
-        shifted = [code.load(total, typ=INTEGERS) for total in row_sums]
-        plus = element(code, added, FLOAT, code.mul(added_stride, number(row)))
-        values = _scaled(code, shifted, tail, vectors(code, scale, FLOATS, TILE.vectors))
-        store_outputs(code, values, plus, line)
-    code.ret_void()
-
-
-def _scaled(code: Any, shifted: list[Any], tail: Any, scales: list[Any]) -> list[Any]:
-    """The sums of a row times the scales of the weights and of the row."""
-    row_scale = repeated(code, code.load(tail, typ=FLOAT, align=4))
-    total = code.load(element(code, tail, INT32, number(1)), typ=INT32, align=4)
-    shift = repeated(code, code.mul(total, ir.Constant(INT32, _SHIFT)), INTEGERS)
-    floats = (code.sitofp(code.sub(total, shift), FLOATS) for total in shifted)
-    scaled = [code.fmul(value, scale) for value, scale in zip(floats, scales, strict=True)]
-    return [code.fmul(value, row_scale) for value in scaled]

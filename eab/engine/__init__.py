@@ -1,6 +1,6 @@
 """The engine: one forward pass per step for all live paths, of one run or of several.
 
-In a step, `Scheduler._schedule` chooses the runs, `Generation.prepare` returns the batch of each,
+In a step, `Scheduler._choose` chooses the runs, `Generation.prepare` returns the batch of each,
 `run_pass` computes them all, and `Generation.decide` turns the predictions into events.
 
 Read in this order: `request` (prompt and settings), `build` (puts the parts of a run together),

@@ -16,6 +16,7 @@ from torch import Tensor
 from eab.branching.sampling import Predictions, RestDraw
 from eab.caches.base import ForwardBatch
 from eab.engine.generation import PREFILL_CHUNK, Generation
+from eab.engine.stopwatch import Stopwatch
 from eab.errors import ServerError
 from eab.events import Event, StepTimed
 from eab.models.base import LanguageModel
@@ -154,35 +155,3 @@ def _predict(parts: Sequence[Part], logits: Tensor) -> None:
             return
     for part, own_logits in zip(parts, logits.split(counts), strict=True):
         _predict([part], own_logits)
-
-
-class Stopwatch:
-    """Measures the time from its creation until `stop`, without waiting for the pass.
-
-    On CUDA the stream records the times, so the host can queue the work after the pass meanwhile.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device, self._start, self._seconds = device, time.perf_counter(), 0.0
-        self._begin = self._mark()
-        self._end: torch.cuda.Event | None = None
-
-    def _mark(self) -> torch.cuda.Event | None:
-        """Record a CUDA event after the work queued so far; None on other devices."""
-        if self._device.type != "cuda":
-            return None
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self._device))
-        return event
-
-    def stop(self) -> None:
-        """Stop after the work queued so far."""
-        self._seconds, self._end = time.perf_counter() - self._start, self._mark()
-
-    @property
-    def seconds(self) -> float:
-        """The time until `stop`; on CUDA, waits until the stream reaches it."""
-        if self._begin is None or self._end is None:
-            return self._seconds
-        self._end.synchronize()
-        return float(self._begin.elapsed_time(self._end)) / 1000

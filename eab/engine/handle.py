@@ -6,16 +6,15 @@ pass. So other runs can be served in the same pass.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from eab.caches.prefix_cache import common_length
 from eab.caches.prefixed_tree import Prefixes
-from eab.config import AUTO, BranchingConfig
-from eab.engine.build import build, encode
+from eab.engine.build import build
 from eab.engine.forward_pass import Part
 from eab.engine.generation import Generation
+from eab.engine.kv_need import KVNeed, kv_need
 from eab.engine.probe import probe
 from eab.engine.request import Request
 from eab.errors import MemoryLimitError, ServerError
@@ -96,37 +95,6 @@ def _threshold_in_nats(
 
 LEAST_AWAITED: Final = 16  # tokens that another run computes; fewer are not worth waiting for
 SLICE: Final = 1024  # tokens after which a run makes room for shorter ones; then twice that, ...
-
-
-@dataclass(frozen=True, slots=True)
-class KVNeed:
-    """Bytes of KV memory that a run needs."""
-
-    first: int  # at the start: for the prompt and one step, or all steps if the settings say so
-    fixed: int  # of these, for caches whose rows are never freed, at their largest
-
-
-def kv_need(model: LanguageModel, draft: LanguageModel | None, request: Request) -> KVNeed:
-    """The bytes that a run needs, from its settings. Only a tree cache, or a model's own memory,
-    can be freed; any other cache, and that of a draft model, counts at its largest from the start.
-    """
-    config, prompt = request.config, len(encode(model, request))
-    limit, steps = config.kv_limit_mib * 2**20, config.max_new_tokens
-    freed = config.cache == "tree"
-    models = [model] * (not freed) + [draft] * (draft is not None and config.drafter == "model")
-    fixed = sum(min(_bytes(llm, config, prompt, steps), limit) for llm in models if llm is not None)
-    at_once = config.r != AUTO and config.r >= steps
-    first = _bytes(model, config, prompt, steps if at_once else 1)
-    return KVNeed(fixed + (min(first, limit) if freed else 0), fixed)
-
-
-def _bytes(model: LanguageModel, config: BranchingConfig, prompt: int, steps: int) -> int:
-    """Bytes that a cache holds after this many steps of all paths."""
-    shape = model.kv_shape
-    has_rows = shape.own is None or bool(shape.own.shared_layers)
-    shared = config.cache in ("tree", "paged", "concat-cow") and has_rows
-    rows = prompt * (1 if shared else config.max_paths) + config.max_paths * steps
-    return rows * shape.row_bytes + config.max_paths * shape.state_bytes
 
 
 class Handle:

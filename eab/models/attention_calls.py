@@ -73,34 +73,20 @@ class MaskRule:
         return bool((seen.cpu() == torch.from_numpy(expected)).all())
 
 
-_noted: ContextVar[list[MaskRule] | None] = ContextVar("noted", default=None)
-
-
-@contextmanager
-def noting_masks() -> Iterator[list[MaskRule]]:
-    """Collect the rules of all masks that are built in the block."""
-    rules: list[MaskRule] = []
-    token = _noted.set(rules)
-    try:
-        yield rules
-    finally:
-        _noted.reset(token)
-
-
 def cache_mask(*args: Any, **kwargs: Any) -> Tensor | None:
     """Mask function for transformers: its own for SDPA, recorded while a model is checked."""
-    rules = _noted.get()
-    if rules is None:
+    record = _record.get()
+    if record is None:
         plain: Tensor | None = sdpa_mask(*args, **kwargs)
         return plain
     kwargs |= {"allow_is_causal_skip": False}
     mask = sdpa_mask(*args, **kwargs)
     if mask is not None and "mask_function" in kwargs:
-        rules.append(MaskRule(mask, kwargs["mask_function"], int(kwargs.get("local_size") or 0)))
+        size = int(kwargs.get("local_size") or 0)
+        record.rules.append(MaskRule(mask, kwargs["mask_function"], size))
     return mask
 
 
-_record: ContextVar["AttentionRecord | None"] = ContextVar("record", default=None)
 # How much two passes may differ, relative to the largest logit: given positions, transformers makes
 # another mask, and CUDA chooses another kernel, which rounds narrow numbers differently.
 _POSITION_ERROR: Final = {torch.float64: 1e-3, torch.float32: 1e-3}
@@ -111,12 +97,12 @@ class AttentionRecord:
     """The calls that a model makes to its attention function in one forward pass without a cache.
 
     Args:
-        rules: The rules of the masks that are built during the pass.
         context: The longest text for which the masks matter.
     """
 
-    def __init__(self, rules: Sequence[MaskRule] = (), context: int = 1) -> None:
-        self._rules, self._context = rules, context
+    def __init__(self, context: int = 1) -> None:
+        self._context = context
+        self.rules: list[MaskRule] = []  # of the masks that are built during the pass
         self._known: dict[int, Reach | None] = {}  # by the index of the mask's rule
         self.layers: list[int] = []  # layer index of each call
         self.attention: list[LayerAttention | None] = []  # per call; None if no cache can serve it
@@ -157,12 +143,15 @@ class AttentionRecord:
             told = arguments.get("is_causal")
             causal = getattr(module, "is_causal", True) if told is None else told
             return EVERYTHING if causal else None
-        index = next((at for at, rule in enumerate(self._rules) if rule.made(mask)), -1)
+        index = next((at for at, rule in enumerate(self.rules) if rule.made(mask)), -1)
         if index not in self._known:
-            rule = self._rules[index] if index >= 0 else None
+            rule = self.rules[index] if index >= 0 else None
             self._known[index] = rule.reach(self._context) if rule is not None else EVERYTHING
         reach = self._known[index]
         return reach if reach is not None and _is_mask_of(reach, length, mask) else None
+
+
+_record: ContextVar[AttentionRecord | None] = ContextVar("record", default=None)
 
 
 def current_record() -> AttentionRecord | None:
@@ -170,10 +159,20 @@ def current_record() -> AttentionRecord | None:
     return _record.get()
 
 
+@contextmanager
+def recording(context: int = 1) -> Iterator[AttentionRecord]:
+    """Record the masks and the attention calls in the block."""
+    record = AttentionRecord(context)
+    token = _record.set(record)
+    try:
+        yield record
+    finally:
+        _record.reset(token)
+
+
 def _is_mask_of(reach: Reach, length: int, mask: Tensor) -> bool:
-    positions = np.arange(length)
-    seen = (positions <= positions[:, None]) & reach.sees(positions, positions)
-    return mask.dtype == torch.bool and bool((mask.cpu() == torch.from_numpy(seen)).all())
+    seen = torch.from_numpy(reach.causal(length, length))
+    return mask.dtype == torch.bool and bool((mask.cpu() == seen).all())
 
 
 @torch.inference_mode()
@@ -212,13 +211,8 @@ def note_attention(
     model: PreTrainedModel, tokens: list[int], context: int
 ) -> tuple[AttentionRecord, Tensor]:
     """Run a pass without a cache. Return its attention calls and its logits."""
-    with noting_masks() as rules:
-        record = AttentionRecord(rules, context)
-        token = _record.set(record)
-        try:
-            return record, _plain_logits(model, tokens)
-        finally:
-            _record.reset(token)
+    with recording(context) as record:
+        return record, _plain_logits(model, tokens)
 
 
 def read_rows(model: PreTrainedModel, tokens: list[int], plain: Tensor) -> KVShape:

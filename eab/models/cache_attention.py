@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -20,38 +20,47 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from eab.caches.base import ForwardBatch
 from eab.caches.shared_prefix import SegmentReaders, attend_with_prefixes, readers_of_segments
+from eab.errors import ModelError
 from eab.models.attention_calls import cache_mask, current_record
+from eab.models.machine import is_out_of_memory
 from eab.models.stopping import stop_if_requested
 
-_running: ContextVar[Sequence[ForwardBatch] | None] = ContextVar("running", default=None)
-_readers: ContextVar[Sequence[SegmentReaders]] = ContextVar("readers", default=())
+ATTENTION: Final = "eab_cache"
+# The batches of the forward pass, and which parts of the prefix cache they read
+_Running: TypeAlias = tuple[Sequence[ForwardBatch], Sequence[SegmentReaders]]
+_running: ContextVar[_Running | None] = ContextVar("running", default=None)
 
 
 @contextmanager
 def running(batches: Sequence[ForwardBatch]) -> Iterator[None]:
     """Let attention serve these batches while in the block."""
-    token, readers = _running.set(batches), _readers.set(readers_of_segments(batches))
+    token = _running.set((batches, readers_of_segments(batches)))
     try:
         yield
     finally:
         _running.reset(token)
-        _readers.reset(readers)
-
-
-def running_batches() -> Sequence[ForwardBatch] | None:
-    """The batches of this forward pass; None outside this project's passes."""
-    return _running.get()
-
-
-def segment_readers() -> Sequence[SegmentReaders]:
-    """Which parts of the prefix cache the batches of this forward pass read."""
-    return _readers.get()
 
 
 def use_attention(model: PreTrainedModel, name: str) -> None:
     """Set the model's attention function; a model that cannot choose one stays as it is."""
     if model._can_set_attn_implementation():
         model.set_attn_implementation(name)
+
+
+@contextmanager
+def our_attention(model: PreTrainedModel, refusal: str) -> Iterator[str]:
+    """Give a model our attention function, and its own back if the block fails. Yields the name of
+    its own. Any error but out of memory becomes a ModelError, which begins with `refusal`.
+    """
+    before = model.config._attn_implementation
+    use_attention(model, ATTENTION)
+    try:
+        yield before
+    except Exception as error:
+        use_attention(model, before)
+        if isinstance(error, ModelError) or is_out_of_memory(error):
+            raise
+        raise ModelError(f"{refusal}: {error}") from error
 
 
 def follow_layers(model: PreTrainedModel) -> None:
@@ -135,9 +144,6 @@ def _numbers(mask: Tensor | None, query: Tensor, length: int) -> Tensor:
     )
 
 
-ATTENTION: Final = "eab_cache"
-
-
 def cache_attention(
     module: nn.Module,
     query: Tensor,
@@ -159,17 +165,17 @@ def cache_attention(
     Returns:
         The attention output, (1, T, H, D) or (B, T, H, D), and no attention weights.
     """
-    batches = running_batches()
-    if batches is None:
+    if (ours := _running.get()) is None:
         if (record := current_record()) is not None:
             record.add(module, query, key, value, attention_mask, kwargs)
         kwargs |= {"dropout": dropout, "scaling": scaling}
         return plain_attention(module, query, key, value, attention_mask, kwargs), None
+    batches, readers = ours
     if batches[0].static_buffers is None:  # what CUDA graphs capture must not stop
         stop_if_requested()
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     layer = int(module.layer_idx)  # type: ignore[arg-type]
-    if readers := segment_readers():
+    if readers:
         shared = attend_with_prefixes(batches, readers, layer, query, key, value, scale)
         return shared.contiguous(), None
     if len(batches) == len(query) == 1:

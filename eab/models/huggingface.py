@@ -28,6 +28,7 @@ from eab.models.attention_calls import read_attention
 from eab.models.cache_attention import (
     ATTENTION,
     PositionsAsPast,
+    our_attention,
     running,
     use_attention,
 )
@@ -39,7 +40,7 @@ from eab.models.configuration import (
     refuse_by_config,
 )
 from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
-from eab.models.machine import is_out_of_memory, total_memory
+from eab.models.machine import total_memory
 from eab.models.own_decoder import OwnDecoder, own_decoder
 from eab.models.rows_as_past import logits_by_rows
 from eab.models.transformers_model import TransformersModel, tokens_to_check
@@ -82,9 +83,8 @@ class HuggingFaceModel(TransformersModel):
         self._graph_runner: CudaGraphRunner | None = None
         self._own_decoder: OwnDecoder | None = None
         self._plain_last = torch.empty(0)  # last logits of the check text, without a cache
-        before = model.config._attn_implementation
-        use_attention(model, ATTENTION)
-        try:
+        refusal = f"{name} ({text_config.model_type}) does not work with a tree cache"
+        with our_attention(model, refusal) as before:
             tokens = tokens_to_check(min(12, self.context), int(text_config.vocab_size))
             shape = read_attention(model, tokens, self.context)
             shape = replace(shape, rope_switch=original if switches else 0)
@@ -97,13 +97,6 @@ class HuggingFaceModel(TransformersModel):
             if switches:
                 self._check_long_texts(before)
             self._use_own_decoder()
-        except Exception as error:
-            use_attention(model, before)
-            if isinstance(error, ModelError) or is_out_of_memory(error):
-                raise
-            raise ModelError(
-                f"{name} ({text_config.model_type}) does not work with a tree cache: {error}"
-            ) from error
 
     @torch.no_grad()
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:

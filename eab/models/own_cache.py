@@ -20,10 +20,9 @@ from eab.caches.shape import KVShape, OwnMemory
 from eab.errors import ModelError
 from eab.formatting import counted, human_bytes
 from eab.models.attention_calls import note_attention, shape_of
-from eab.models.cache_attention import ATTENTION, follow_layers, stop_between_layers, use_attention
+from eab.models.cache_attention import follow_layers, our_attention, stop_between_layers
 from eab.models.configuration import ADVICE, impossible_window, own_context, refuse_without_text
 from eab.models.huggingface import HuggingFaceModel, layer_rows
-from eab.models.machine import is_out_of_memory
 from eab.models.own_reader import OwnReader, checked_reader, measured_memory
 from eab.models.transformers_model import TransformersModel, max_error, reach_words, tokens_to_check
 from eab.models.weights import AS_LOADED_WEIGHTS, StoredWeights
@@ -113,20 +112,14 @@ class HybridModel(OwnCacheModel):
         stored: StoredWeights = AS_LOADED_WEIGHTS,
         sha256: str = "",
     ) -> None:
-        config, before = model.config.get_text_config(), model.config._attn_implementation
+        config = model.eval().config.get_text_config()
         context = own_context(config)
-        use_attention(model.eval(), ATTENTION)
         follow_layers(model)
-        try:
+        with our_attention(model, f"{name} is not a hybrid model"):
             shape = _rows_of_attention(model, config.vocab_size, context)
             limit = max_error(model, stored)
             self._reader = checked_reader(model, config.vocab_size, context, limit, shape)
             state = measured_memory(self._reader, model.device, context)
-        except Exception as error:
-            use_attention(model, before)
-            if isinstance(error, ModelError) or is_out_of_memory(error):
-                raise
-            raise ModelError(f"{name} is not a hybrid model: {error}") from error
         TransformersModel.__init__(self, model, tokenizer, name, context, stored)
         assert shape.own is not None
         own = replace(state, row_bytes=shape.row_bytes, shared_layers=shape.own.shared_layers)

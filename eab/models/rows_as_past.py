@@ -10,20 +10,36 @@ A hybrid model keeps only its states in transformers' cache; a cache of this pro
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
-from eab.caches.base import ForwardBatch, ShowsRows
+from eab.caches.base import ForwardBatch
 from eab.caches.shape import RowShape
 from eab.models.stopping import stop_if_requested
 
 # Methods that build a distance bias from the length of the text alone (ALiBi)
 _BIAS_METHODS: Final = ("build_alibi_tensor", "build_mpt_alibi_tensor")
 _row_positions: ContextVar[Tensor | None] = ContextVar("row_positions", default=None)
+
+
+class ShowsRows(Protocol):
+    """Shows the rows of a prepared batch to a model that computes attention itself."""
+
+    def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Store K and V of the prepared batch, (1, G, T, D) each, and return those of all rows,
+        (G, C, D) each.
+        """
+        ...
+
+    def visible_rows(self) -> tuple[Tensor, Tensor]:
+        """Which of these rows each token of the prepared batch sees, (T, C) bool, and the position
+        of each row in its path, (C,).
+        """
+        ...
 
 
 class RowsAsPast:

@@ -177,12 +177,9 @@ class InstalledModel:
 
 def installed_models() -> list[InstalledModel]:
     """The models that this project, Ollama, LM Studio and the Hub's cache have on this machine."""
-    ours = [_of_this_project(name) for name in (EMBEDDED, *PACKAGED) if _is_here(name)]
+    packaged = [name for name, model in PACKAGED.items() if model.is_here]
+    ours = map(_of_this_project, (EMBEDDED, *packaged))
     return [*ours, *_of_ollama(), *_of_lm_studio(), *_of_the_hub()]
-
-
-def _is_here(name: str) -> bool:
-    return name not in PACKAGED or PACKAGED[name].is_here
 
 
 def _of_this_project(name: str) -> InstalledModel:

@@ -29,7 +29,7 @@ from torch import Tensor
 from eab import compiled
 from eab.caches import growth, rows_read
 from eab.caches.base import KVCache
-from eab.caches.baselines import ConcatCowCache, DeepCopyCache, Recompute
+from eab.caches.baselines import ChainCache, ConcatCowCache, DeepCopyCache, Recompute
 from eab.caches.factory import make_cache
 from eab.caches.paged import PagedCache
 from eab.caches.shape import EVERYTHING, KVShape, LayerAttention, Reach
@@ -142,11 +142,9 @@ def live_tensors(cache: Any) -> list[Tensor]:
     match cache:
         case TreeCache():
             return [*cache._keys, *cache._values]
-        case DeepCopyCache():
-            return [tensor for own in cache._paths.values() for tensor in own.tensors]
         case PagedCache():
             return [tensor for block in cache._blocks.values() for tensor in block.tensors]
-        case ConcatCowCache():
+        case ChainCache():
             return [tensor for segment in cache._segments() for tensor in segment.tensors]
         case _:
             return []

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from eab.caches.base import ForwardBatch
 from eab.caches.tree import TreeCache
-from eab.engine.forward_pass import Stopwatch
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
+from eab.engine.stopwatch import Stopwatch
 from eab.events import RunEnded
 from eab.models.machine import is_out_of_memory
 from eab.run import fold
@@ -81,6 +81,7 @@ def test_a_failed_pass_leaves_nothing_in_memory(error, no_collection):
 
 
 def test_a_cache_that_cannot_grow_leaves_nothing_in_memory(twins, monkeypatch, no_collection):
+    model = twins("llama").ours  # before its checks would meet the error
     grow, caches, growths = TreeCache.grow, [], 0
 
     def fails_later(cache, more):
@@ -92,7 +93,7 @@ def test_a_cache_that_cannot_grow_leaves_nothing_in_memory(twins, monkeypatch, n
         return grow(cache, more)
 
     monkeypatch.setattr(TreeCache, "grow", fails_later)
-    scheduler = Scheduler(twins("llama").ours)
+    scheduler = Scheduler(model)
     events = list(scheduler.submit(Request(PROMPT, BASE)))
     assert isinstance(events[-1], RunEnded)
     assert events[-1].reason == "failed"

@@ -13,7 +13,7 @@ from transformers.masking_utils import (
 
 from eab.caches.shape import EVERYTHING, Reach
 from eab.errors import ModelError
-from eab.models.attention_calls import MaskRule, cache_mask, noting_masks
+from eab.models.attention_calls import MaskRule, cache_mask, recording
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import wrap_model
 
@@ -22,9 +22,9 @@ FULL = causal_mask_function
 
 
 def rule(sees, size=0):
-    with noting_masks() as rules:
+    with recording() as record:
         cache_mask(batch_size=1, q_length=5, kv_length=5, mask_function=sees, local_size=size)
-    (found,) = rules
+    (found,) = record.rules
     return found
 
 

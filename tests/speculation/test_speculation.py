@@ -15,7 +15,7 @@ from msgspec import structs
 
 from eab import record
 from eab.branching.sampling import Predictions
-from eab.caches.base import check_limit
+from eab.caches.ledger import check_limit
 from eab.config import BranchingConfig, CacheName, DrafterName
 from eab.engine.paths import Lookahead
 from eab.errors import ConfigError, RecordError

@@ -1,37 +1,22 @@
 """Weights in eight bits, with or without activations in eight bits."""
 
 from functools import cache
-from typing import TYPE_CHECKING, Protocol
+from types import ModuleType
 
 import torch
 from torch import Tensor, nn
 
 from eab import compiled
 from eab.models.quantized import onednn
-from eab.models.quantized.layer import QuantizedLinear
+from eab.models.quantized.layer import PackedLinear, QuantizedLinear
 from eab.models.quantized.onednn import quantize_rows
 from eab.weight_formats import LARGEST_INT8
 
-if TYPE_CHECKING:
-    from eab.compiled.products import Part
-
-
-class Products(Protocol):
-    """One way to multiply integers. On processors with VNNI, all have the same bits."""
-
-    def pack(self, integers: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        """Integers (out, in) int8 and scale (out,), in the order in which `product` reads them."""
-
-    def part(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> "Part | None":
-        """These for `eab.compiled.products`; None if the product is not compiled."""
-
-    def product(self, rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
-        """Round rows, (R, in) float32, and multiply them: (R, out or more) float32."""
-
 
 @cache
-def products() -> Products:
-    """Our own on processors with AVX-512 VNNI, otherwise oneDNN's.
+def products() -> ModuleType:
+    """Our own on processors with AVX-512 VNNI, otherwise oneDNN's. With VNNI, both have the same
+    bits.
 
     With AMX, oneDNN has a unit for matrices; ours was compared on processors without.
     """
@@ -43,33 +28,24 @@ def products() -> Products:
     return onednn
 
 
-class Int8Linear(QuantizedLinear):
+class Int8Linear(PackedLinear):
     """Integer products, with one scale per output of the weight and one per row of the input.
 
     PyTorch's dynamic quantization has one scale for the whole input, so it is not batch-invariant.
     """
 
-    weight: Tensor
-    scale: Tensor
+    products = staticmethod(products)
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__(linear)
         integers, scale = quantize_rows(linear.weight.detach())
         weight, scale = products().pack(integers, scale[:, 0].contiguous())
-        self._store(weight=weight, scale=scale)
+        self._store(weight=weight, constants=scale)
 
     @staticmethod
     def fits(linear: nn.Linear) -> bool:
         """Sums have 32 bits."""
         return linear.in_features * LARGEST_INT8**2 < 2**31
-
-    def part(self) -> "Part | None":
-        """The layer for `eab.compiled.products`; None if its product is not compiled."""
-        return products().part(self.weight, self.scale, self.bias)
-
-    def _product(self, rows: Tensor) -> Tensor:
-        out = products().product(rows.float(), self.weight, self.scale)
-        return out if out.shape[1] == self.out_features else out[:, : self.out_features]
 
 
 class Int8WeightOnlyLinear(QuantizedLinear):

@@ -1,17 +1,20 @@
-"""The base class of linear layers with quantized weights, and the simplest of them: weights and
-inputs in bfloat16, computed by oneDNN with float32 accumulation.
+"""The base classes of linear layers with quantized weights, and the simplest of these layers:
+weights and inputs in bfloat16, computed by oneDNN with float32 accumulation.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from eab import compiled
+
+if TYPE_CHECKING:
+    from eab.compiled.products import Part
 
 
 class QuantizedLinear(nn.Module, ABC):
@@ -44,6 +47,43 @@ class QuantizedLinear(nn.Module, ABC):
     def _store(self, **tensors: Tensor) -> None:
         for name, tensor in tensors.items():
             self.register_buffer(name, tensor, persistent=False)
+
+
+class Products(Protocol):
+    """One way to multiply by weights of eight or four bits. It also has a function `pack`, which
+    brings integers and constants, such as scales, into the order in which it reads them.
+    """
+
+    def part(self, weight: Tensor, constants: Tensor, bias: Tensor | None) -> "Part | None":
+        """These for `eab.compiled.products`; None if the product is not compiled."""
+
+    def product(self, rows: Tensor, weight: Tensor, constants: Tensor) -> Tensor:
+        """Round rows, (R, in) float32, and multiply them: (R, out or more)."""
+
+
+class PackedLinear(QuantizedLinear):
+    """A layer whose integers are packed for the product of this processor."""
+
+    weight: Tensor
+    constants: Tensor
+    _filled = 0  # zeros after the inputs of a row
+
+    @staticmethod
+    @abstractmethod
+    def products() -> Products:
+        """The way to multiply on this processor."""
+
+    def part(self) -> "Part | None":
+        """The layer for `eab.compiled.products`; None if its product is not compiled."""
+        if self._filled:
+            return None
+        return self.products().part(self.weight, self.constants, self.bias)
+
+    def _product(self, rows: Tensor) -> Tensor:
+        if self._filled:
+            rows = functional.pad(rows, (0, self._filled))
+        out = self.products().product(rows.float(), self.weight, self.constants)
+        return out if out.shape[1] == self.out_features else out[:, : self.out_features]
 
 
 BLOCK: Final = 32  # rows per product where the kernel depends on their number
