@@ -13,8 +13,7 @@ from eab.branching.presets import starting_config
 from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.models.huggingface import HuggingFaceModel
-from eab.remote import connection
-from eab.remote.model import connect, load_model
+from eab.remote.model import connect
 
 
 def test_fewer_log_probabilities_are_used_or_refused(fake: FakeServer, dialect: str) -> None:
@@ -65,31 +64,6 @@ def test_a_model_that_the_server_does_not_run_is_refused(fake: FakeServer) -> No
     folder = str(Path("assets/model").resolve())
     with pytest.raises(ModelError, match="the server runs embedded, not"):
         connect("vllm", folder)
-
-
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("", "no server is configured"),
-        ("127.0.0.1:9", "it must be an address"),
-        ("file:///etc/passwd", "it must be an address"),
-        ("http://", "it must be an address"),
-        ("http://[::1", "it must be an address"),
-        ("http://user:secret@127.0.0.1:9", "contains a user"),
-        ("http://127.0.0.1:9", "the server cannot be reached"),
-    ],
-)
-def test_bad_addresses_are_explained(monkeypatch: pytest.MonkeyPatch, url: str, words: str) -> None:
-    monkeypatch.setenv(connection.ADDRESS, url)
-    with pytest.raises(ModelError, match=words) as caught:
-        load_model("vllm:embedded")
-    assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["openai:http://127.0.0.1:9/none", "sglang:x", "http://x/y"])
-def test_other_kinds_of_server_are_refused(name: str) -> None:
-    with pytest.raises(ModelError, match="there is no kind of server"):
-        load_model(name)
 
 
 # Sampling parameters of the servers' documentation: a request that leaves one out gets the server's
