@@ -63,14 +63,6 @@ def test_saved_content_comes_back_whole_and_is_renamed_and_deleted(
         store.load(ids[1])
 
 
-def test_an_action_on_a_deleted_run_is_explained(store: Store) -> None:
-    run = store.save("one", EVENTS)
-    store.delete(run.id)
-    for act in (lambda: store.delete(run.id), lambda: store.rename(run.id, "x")):
-        with pytest.raises(StoreError, match="somebody deleted it"):
-            act()
-
-
 def test_what_an_older_program_marked_as_deleted_stays_deleted(store: Store) -> None:
     gone, kept_one = store.save("gone", EVENTS), store.save("kept", EVENTS)
     with closing(sqlite3.connect(store.path)) as db:
