@@ -1,5 +1,6 @@
 """Checks on connecting to a server, and what they refuse."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,12 +8,14 @@ import pytest
 from bad_answers import connected
 from fake_server import FakeServer, Tops
 from made_runs import run_of
+from page_walk import opened
 
 from eab.api.branching import EntropyAdaptiveBranching
 from eab.branching.presets import starting_config
 from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.models.huggingface import HuggingFaceModel
+from eab.remote import connection
 from eab.remote.model import connect
 
 
@@ -91,3 +94,20 @@ def test_a_server_with_a_generation_config_of_its_own_gives_the_same_run_in_as_m
     for request in fake.requests:
         assert set(OF_SERVERS[dialect].split()) <= request.keys()
     model.close()
+
+
+def test_explore_runs_on_the_server_and_pages_that_measure_here_refuse_its_model(
+    fake: FakeServer,
+) -> None:
+    page = opened().put(set_model_kind="Server").put(set_model_server="embedded")
+    page.generate(prompt="The cat", set_max_new_tokens=4)
+    assert not page.errors
+    assert fake.requests
+    assert "on the server (computed, row by row)" in page.board["sentences"]["memory"]
+    assert os.environ[connection.KEY] not in repr(page.main)
+    starts = {"memory": "run_button", "bmc": "run_growth", "batching": "batching_start"}
+    for name, start in (starts | {"quantization": "formats_run"}).items():
+        page.go_to(name)
+        words = " ".join([page.said, page.captions, *(one.value for one in page.info)])
+        assert "this page measures caches and weights on this machine" in words, name
+        assert page.button(key=start).disabled, name
