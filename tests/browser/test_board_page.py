@@ -10,6 +10,7 @@ import pytest
 from board_page import BOARD, DARK, LIGHT, BoardPage, Boards
 from browser_steps import box_of, overlap
 from invented_runs import HOSTILE, WORDS, invented_run
+from made_runs import bundled_run
 from playwright.sync_api import expect
 
 from eab.board.messages import board_message, greedy_message
@@ -240,6 +241,40 @@ def test_boxes_do_not_overlap(still: Boards) -> None:
     places = [box_of(frame) for frame in shown.find(".box:not(.hidden) .frame").all()]
     assert len(places) >= 24
     assert all(overlap(one, other) < 1 for one, other in combinations(places, 2))
+
+
+@pytest.mark.slow
+def test_autoplay_repeats_until_touched(board: Boards) -> None:
+    shown = board()
+    last = 19
+    shown.page.clock.install()
+    shown.feed(fold(STORY), autoplay=True)
+    shown.page.clock.run_for(5_000)
+    shown.expect_cursor(last)
+    expect(shown.root).to_have_attribute("data-playing", "false")
+    shown.page.clock.run_for(5_200)
+    expect(shown.root).to_have_attribute("data-playing", "true")
+    shown.page.mouse.click(5, 5)
+    shown.page.clock.run_for(30_000)
+    expect(shown.root).to_have_attribute("data-playing", "false")
+    shown.expect_cursor(last)
+
+
+def test_a_live_run_stays_at_its_end(board: Boards) -> None:
+    shown = board()
+    shown.page.clock.install()
+    shown.feed(fold(STORY[:-1]), mode="live")
+    shown.page.clock.run_for(10_000)
+    shown.feed(fold(STORY), mode="live")
+    shown.page.clock.run_for(15_000)
+    shown.expect_cursor(19)
+
+
+def test_without_motion_a_recording_opens_at_its_end(board: Boards) -> None:
+    shown, bridge = board(reduced_motion="reduce"), bundled_run("bridge")
+    for _ in range(2):  # a repeated message moves nothing
+        shown.feed(bridge, autoplay=True)
+        shown.expect_cursor(len(bridge.steps) - 1)
 
 
 @pytest.mark.parametrize(
