@@ -4,7 +4,6 @@ should, the next one works, and the log stays empty (without a browser: raw_sess
 
 import os
 import re
-import signal
 import sys
 import time
 import urllib.request
@@ -135,20 +134,6 @@ def test_a_run_ends_after_its_browser_is_closed_and_the_next_visitor_is_served(
         other = begun(address, LONG)
         other.until(lambda: bool(other.board["ended"]))
         other.close()
-
-
-def test_a_tab_survives_a_server_that_is_killed_and_restarted() -> None:
-    port = free_port()
-    with serving_explorer(port=port) as (address, server):
-        tab = begun(address, LONG)
-        os.kill(server, signal.SIGKILL)
-        tab.close()
-    with serving_explorer(port=port):
-        tab.come_back()
-        tab.until(lambda: bool(tab.problems))
-        assert "The run of this link is not on this server" in tab.problems[-1]
-        run(tab)
-        tab.close()
 
 
 def metrics(address: str) -> dict[str, float]:
