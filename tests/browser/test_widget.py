@@ -66,6 +66,22 @@ def cell(new_page: OpenPage) -> OpenPage:
     return cell
 
 
+def test_the_notebook_receives_only_the_key_that_saves_it(cell: OpenPage) -> None:
+    page = cell(fold(STORY))
+    page.evaluate(
+        """() => {
+          window.heard = [];
+          const isOurs = (node) => node.closest("[data-lm-suppress-shortcuts]") !== null;
+          const hear = (event) => { if (!isOurs(event.target)) heard.push(event.key); };
+          document.addEventListener("keydown", hear, true);
+        }"""
+    )
+    page.locator(".eab").focus()
+    for key in ("x", "Control+s", "d", "Control+a", "Meta+S", "s"):
+        page.keyboard.press(key)
+    assert page.evaluate("heard.filter((key) => key.length === 1)") == ["s", "S"]
+
+
 def test_the_keys_still_work_after_a_branch_is_hidden(cell: OpenPage) -> None:
     page = cell(fold(STORY))
     page.locator(".eab").focus()
