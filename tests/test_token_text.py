@@ -26,12 +26,6 @@ def test_any_bytes_survive_as_text_and_join_without_error(raw):
     assert join([from_bytes(bytes([byte])) for byte in raw]) == raw.decode("utf-8", "replace")
 
 
-def test_half_a_character_becomes_a_replacement_character_if_its_other_half_never_comes():
-    assert join([from_bytes(b"caf"), from_bytes(b"\xc3")]) == "caf\ufffd"
-    assert join([from_bytes(b"\xc3"), from_bytes(b"\xa9")]) == "é"
-    assert join([]) == ""
-
-
 @pytest.mark.parametrize(
     ("token", "shown"),
     [

@@ -21,7 +21,7 @@ from eab.engine.continuing import continue_from
 from eab.engine.step_events import entropy_bounds
 from eab.errors import ConfigError, ModelError, RecordError
 from eab.figures.captions import answers_sentence, cost_sentence, entropy_sentence, tree_sentence
-from eab.record.samples import MAX_TOKENS, Vocabulary
+from eab.record.samples import Vocabulary
 from eab.share.exports import as_python
 from eab.share.html_page import to_html
 
@@ -295,42 +295,13 @@ def test_what_needs_the_model_is_refused() -> None:
     compile(as_python(run.started), "code", "exec")
 
 
-BAD = {
-    "it is not JSON": "{",
-    "expected object": "[]",
-    "no prompt": '{"text": "a"}',
-    "no text, nor tokens": '{"prompt": "a"}',
-    "there are 2 tokens, but 1 logprobs": '{"prompt": "a", "tokens": ["a", "b"], "logprobs": [-1]}',
-    "there are 1 tokens, but 2 top_logprobs": '{"prompt": "a", "tokens": ["a"], "top_logprobs": [{}, {}]}',
-    "there are 1 tokens, but 2 token_ids": '{"prompt": "a", "tokens": ["a"], "token_ids": [1, 2]}',
-    "expected float <= 0.001": '{"prompt": "a", "tokens": ["a"], "logprobs": [0.5]}',
-    "add up to 1.724": '{"prompt": "a", "tokens": ["a"], "top_logprobs": [{"a": -0.1, "b": -0.2}]}',
-    "token 7 has no text": '{"prompt": "a", "token_ids": [7]}',
-    "token 8 has no text": '{"prompt": "a", "tokens": ["token_id:8"]}',
-    "a prompt and messages": '{"prompt": "a", "messages": [], "text": "b"}',
-    "messages[0] is": '{"messages": [3], "text": "b"}',
-    "no choices": '{"prompt": "a", "choices": []}',
-    "got str - at $.reward": '{"prompt": "a", "text": "b", "reward": "x"}',
-    f"but a run at most {MAX_TOKENS:,}": json.dumps({"prompt": "a", "text": "b " * 5000}),
-    "are no bytes": '{"prompt": "a", "choices": [{"logprobs": {"content": [{"token": "\\\\x", "logprob": -1, "bytes": [999]}]}}]}',
-}
-
-
 def test_all_bad_lines_are_reported_at_once_and_nothing_is_written(tmp_path: Path) -> None:
-    file = tmp_path / "samples.jsonl"
-    file.write_text("\n".join(['{"prompt": "a", "text": "fine"}', *BAD.values()]))
+    file = written(tmp_path, {"prompt": "a", "text": "fine"}, [], {"text": "a"})
     with pytest.raises(ConfigError) as raised:
         list(eab.runs_from_samples(file))
     first, *lines = str(raised.value).split("\n  ")
-    assert f"{len(BAD)} problems, so nothing was written" in first
-    for number, (words, line) in enumerate(zip(BAD, lines, strict=False), start=2):
-        assert line.startswith(f"line {number}: ")
-        assert words in line
-    for words, line in BAD.items():  # the message above is cut
-        file.write_text(line)
-        with pytest.raises(ConfigError) as raised:
-            eab.from_samples(file)
-        assert words in str(raised.value)
+    assert "2 problems, so nothing was written" in first
+    assert [line.partition(":")[0] for line in lines] == ["line 2", "line 3"]
     assert eab_here("import", str(file), "-o", str(tmp_path / "run.eab")).returncode == 1
     assert not list(tmp_path.glob("*.eab"))
 

@@ -1,25 +1,40 @@
-"""What the library says to a wrong call, in one file for people to read: messages.txt.
+"""What the library, the commands and the server say to wrong calls and inputs, in one file for people to read: messages.txt.
 
 `EAB_WRITE=1 pytest tests/api/test_messages.py` writes it again; then read the diff.
 """
 
+import gzip
+import json
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from command_line import invoked
+from lesson_sources import SMALL
 from table_model import TableModel, random_table
 from tiny_models import chat_pair, shared, word_tokenizer
 from transformers import MinPLogitsWarper
 
 import eab
-from eab import BranchingConfig, EntropyAdaptiveBranching, Grid, Run
+from app.server import rules
+from app.server.class_questions import ClassQuestion
+from app.server.links import from_query
+from app.server.store import MAX_NAME, RUNS, NamedStore
+from eab import BranchingConfig, EntropyAdaptiveBranching, Grid, Request, Run, record
+from eab.cli.batch import read_lines
+from eab.engine.loop import event_stream
 from eab.errors import EabError
+from eab.events.chat import parse_messages, read_messages
 from eab.lessons import bundled_runs
+from eab.lessons.lesson_files import loads as lesson_of
+from eab.remote import connection
+from eab.remote.model import load_model
 
 FILE = Path(__file__).with_name("messages.txt")
 MODEL = TableModel(random_table(2, 5), stop_ids=[4])
@@ -140,15 +155,293 @@ CALLS: dict[str, Callable[[], Any]] = {
 }
 
 
+# Words of Python itself, which differ between its versions.
+INTERPRETER = "Expecting|Exceeds|maximum recursion|Stack overflow|Out of range|Invalid "
+
+
 def said(call: Callable[[], Any]) -> str:
     with pytest.raises((EabError, AttributeError)) as caught:
         call()
     words = re.sub(r"0x[0-9a-f]+", "0x0", str(caught.value))
+    words = re.sub(rf"({INTERPRETER}).*?(?=; write|$)", "…", words, flags=re.MULTILINE)
+    assert len(words.encode("utf-8")) < 2100
     return f"{type(caught.value).__name__}: {words}"
 
 
-def test_the_messages_are_those_of_the_file() -> None:
+# ---- inputs from outside: each door, and what it refuses
+
+RUN_FILE = [json.loads(line) for line in gzip.decompress(record.dumps(COIN.events)).splitlines()]
+OTHER_NAMES = ("treshold", "top_kk", "branching_factor", "max_length", "num_return_sequences")
+USER = {"role": "user", "content": "Hi"}
+IN_A_FILE = {"format": "eab-run", "version": 1}
+
+
+def run_file(*lines: Any) -> bytes:
+    """A run file of these lines; each one that is not text yet is written as JSON."""
+    texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
+    return gzip.compress("\n".join(texts).encode(), mtime=0)
+
+
+def changed_run_file(change: tuple[Any, ...]) -> None:
+    """Load the file of a run with another value at a place of its first event of this kind."""
+    kind, *place, value = change
+    lines = json.loads(json.dumps(RUN_FILE))
+    holder = next(line for line in lines if line.get("event") == kind)
+    for key in place[:-1]:
+        holder = holder[key]
+    holder[place[-1]] = value
+    record.loads(run_file(*lines))
+
+
+def rules_file(text: str) -> None:
+    Path("eab.toml").write_text(text, encoding="utf-8")
+    rules.load({"EAB_RULES": "eab.toml"})
+
+
+def lines_of(read: Callable[[str], object], text: str) -> None:
+    Path("lines.jsonl").write_text(text, encoding="utf-8")
+    read("lines.jsonl")
+
+
+def first_event(asked: tuple[Any, ...]) -> None:
+    next(event_stream(LOADED.model, Request(asked[0], BranchingConfig(), *asked[1:])))
+
+
+def eab_command(words: str) -> None:
+    if (error := invoked(*words.split(" ")).exception) is not None:
+        raise error
+
+
+def server_address(url: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(connection.ADDRESS, url)
+        load_model("vllm:embedded")
+
+
+DOORS: dict[str, tuple[Callable[[Any], object], Sequence[Any]]] = {
+    "settings": (
+        lambda given: BranchingConfig(**given),
+        [
+            *({"max_paths": value} for value in (2.5, True, None, "3", [3])),
+            *({"top_p": value} for value in (math.nan, math.inf, 3 + 0j)),
+            *(
+                {"entropy_threshold": value, "threshold_unit": unit}
+                for value, unit in ((1.5, "normalised"), (0.65, "rank"))
+            ),
+            *({"policy": value} for value in ("best", None, ["fair"])),
+            *({"threshold_unit": "bits"}, {"cache": "slab"}),
+            *({"system": "Be brief.", "chat": False}, {"system": 3}, {"system": None}),
+            *({"chat_template_kwargs": {"a": 1}, "chat": False}, {"chat": 1}, {"chat": "yes"}),
+            *({"stop": value} for value in (7, ["a"] * 5, ["a", ""], [3], ["x" * 101], ["x\ud800"])),
+            *({"chat_template_kwargs": value} for value in (None, "[1]", "{a: 1}", '{"a": NaN}')),
+            *({"chat_template_kwargs": value} for value in ('{"a": 1e999}', {"a": {1, 2}})),
+            *({"chat_template_kwargs": value} for value in ({"a": math.inf}, "[" * 900)),
+            *({"chat_template_kwargs": value} for value in ("[" * 10**5, {"a": "x" * 1000})),
+            *({"chat_template_kwargs": value} for value in ({"a": [[[[1]]]]}, '{"a": "\\ud800"}')),
+            *({"chat_template_kwargs": {"tokenize": True}}, {"temprature": 1}),
+        ],
+    ),
+    "names of settings": (
+        lambda name: BranchingConfig.from_settings({name: 1}),
+        [*OTHER_NAMES, "zzz", "x" * 10**6, "\ud800", "", "self"],
+    ),
+    "a run on this machine": (
+        first_event,
+        [
+            *((prompt,) for prompt in ("", " ", "\n\t \u00a0", "\u3000", "\ud800", None, 3, b"w5")),
+            *(("w5", (token,)) for token in (1.5, "w5", None, -1, 72, 2**33, 10**400)),
+        ],
+    ),
+    "messages": (
+        read_messages,
+        [
+            *(None, "Hi", [], [USER] * 257, [USER, "Hi"], [{"role": "user"}], [USER | {"name": "x"}]),
+            *([USER | {"role": role}] for role in ("the user", "x" * 33, None)),
+            *([USER | {"content": [part]}] for part in ({"type": "text"}, {"type": "image"})),
+            *([USER, USER | {"content": " \n"}], [USER | {"content": "x\ud800"}]),
+            [USER | {"content": "x" * 100_001}] * 2,
+        ],
+    ),
+    "messages as text": (parse_messages, ["", "{", "[" * 10**5, "[NaN]", "9" * 5000]),
+    "a link": (
+        from_query,
+        [
+            *({"seed": "x"}, {"seed": "9" * 5000}, {"temperature": "nan"}, {"chat": "yes"}),
+            *({"chat_template_kwargs": "[1]"}, {"policy": "<script>"}, {"max_paths": "100000"}),
+            *({"cursor": "-3"}, {"prompt": "x" * 2001}, {"messages": "["}, {"model": "x" * 400}),
+            *({"messages": '[{"role": "user"}]'},),
+            {"messages": '[{"role":"user","content":"\\ud800"}]'},
+            {"messages": '[{"role":"user","content":"a"}]', "prompt": "b"},
+        ],
+    ),
+    "the rules of a server": (
+        rules_file,
+        [
+            *("max_path = 3", "nonsense = 3", "max_paths = 1", "max_paths = true", "max_paths = "),
+            *('models = "embedded"', 'public = "yes"', 'visitor = "me"', 'key = "a b"', "\x00"),
+            *('frame_ancestors = "x; script-src *"', 'hosts = "example.org"'),
+            'hosts = ["http://example.org"]',
+        ],
+    ),
+    "a question to a class": (
+        lambda given: ClassQuestion(*given),
+        [
+            *(("Which?", tuple(options)) for options in ("a", "abcdefg", "a ", "aa")),
+            *(("", ("a", "b")), ("Which?", ("a", "b" * 201))),
+        ],
+    ),
+    "the name of a saved run": (
+        lambda name: NamedStore(Path("runs.sqlite"), RUNS).save(name, COIN.events),
+        ["", "   ", "x" * (MAX_NAME + 1), "two\nlines", "\u202eback"],
+    ),
+    "a lesson": (
+        lambda change: lesson_of(SMALL.replace(*change, 1).encode(), "small"),
+        [
+            *(("+++\ntitle", "title"), ('title = "Small"\n', ""), ('title = "Small"', "title = 7")),
+            *(('run = "coin', 'colour = "red"\nrun = "coin'), ('title = "Small"', "title = Small")),
+            *(("What you will see: little.", ""), ("little.", "<script>alert(1)</script>")),
+            *(("little.", "![it](https://example.org/a.png)"), ('"Small"', '"<b>Small</b>"')),
+            *(('run = "coin', 'page = "nowhere"\nrun = "coin'), ("{{forks}}", "{{luck}}")),
+            ("of deep-copy over tree", "of nobody"),
+            ('measure = "forks"\nb', 'measure = "forks of continuous"\nb'),
+            *(("[1, 3]", bounds) for bounds in ("[3, 1]", "[]", "[nan]")),
+            *(('"first fork"', '"there"'), ('"first fork"', "-1"), ("0.4", "99")),
+            *(("threshold = 0.4", script) for script in ("r = 0", 'show = "tables"')),
+            *(('cursor = "first fork"', 'picture = "a cat"'), ("Look.\n", "\n")),
+            *(("{{forks}} forks.", ""), ("at_most = 0", ""), ("at_most = 0", "at_most = 0\nat_least = 2")),
+            ('measure = "forks"\nat', 'measure = "forks of tree"\nat'),
+            ("[[goals]]", 'calculator = "abacus"\n[[goals]]'),
+            *(("## Where\n`eab/run`", ""), ("little.", "little\x07.")),
+            ("## Two\n", "```step\n```\n\n```step\n```\n\n## Two\n"),
+        ],
+    ),
+    "lines of a batch": (
+        partial(lines_of, lambda file: read_lines(file, {})),
+        [
+            "\n".join(
+                [
+                    *('{"prompt": "fine", "id": "one"}', "", '{"prompt": "a"', '["a"]', '{"id": "a"}'),
+                    *('{"messages": []}', '{"prompt": "a", "id": "../a"}', "[" * 100_000),
+                    *('{"prompt": "a", "id": true}', '{"prompt": "a", "temprature": 1}'),
+                    *('{"prompt": "a", "temperature": NaN}', '{"prompt": "a", "policy": {}}'),
+                    *('{"prompt": "a", "id": "one.Part"}', '{"prompt": "a", "id": "ONE"}'),
+                ]
+            ),
+            "\n\n",
+        ],
+    ),
+    "lines of samples": (
+        partial(lines_of, eab.from_samples),
+        [
+            *("", "{", "[]", '{"text": "a"}', '{"prompt": "a"}', '{"prompt": "a", "choices": []}'),
+            '{"prompt": "a", "tokens": ["a", "b"], "logprobs": [-1]}',
+            '{"prompt": "a", "tokens": ["a"], "top_logprobs": [{}, {}]}',
+            '{"prompt": "a", "tokens": ["a"], "token_ids": [1, 2]}',
+            '{"prompt": "a", "tokens": ["a"], "logprobs": [0.5]}',
+            '{"prompt": "a", "tokens": ["a"], "top_logprobs": [{"a": -0.1, "b": -0.2}]}',
+            *('{"prompt": "a", "token_ids": [7]}', '{"prompt": "a", "tokens": ["token_id:8"]}'),
+            '{"prompt": "a", "messages": [], "text": "b"}',
+            *('{"messages": [3], "text": "b"}', '{"prompt": "a", "text": "b", "reward": "x"}'),
+            json.dumps({"prompt": "a", "text": "b " * 5000}),
+            '{"prompt": "a", "choices": [{"logprobs": {"content": '
+            '[{"token": "\\\\x", "logprob": -1, "bytes": [999]}]}}]}',
+        ],
+    ),
+    "the bytes of a run file": (
+        record.loads,
+        [b"", b"not gzip at all", b"\x1f\x8b", gzip.compress("é".encode(), mtime=0)],
+    ),
+    "the lines of a run file": (
+        lambda lines: record.loads(run_file(*lines)),
+        [
+            *((), ([1, 2],), (IN_A_FILE | {"format": "x"},), ("[" * 100_000,)),
+            *((IN_A_FILE | {"version": version},) for version in (4, "1")),
+            *(({"format": "eab-run"},), (IN_A_FILE,)),
+        ],
+    ),
+    "the fourth line of a run file": (
+        lambda line: record.loads(run_file(*RUN_FILE[:3], line)),
+        [
+            *("[" * 100_000, "9" * 10_000, "NaN", "{", {}, {"event": "x"}, {"event": 3}),
+            *({"event": "TokensAppended", "step": 0}, [], None, 3, [["a"] * 9] * 9, "x" * 10**6),
+        ],
+    ),
+    "a changed run file": (
+        changed_run_file,
+        [
+            *(("TokensAppended", "tokens", 0, 1, value) for value in ("3", True, 3.0)),
+            *(("TokensAppended", "tokens", 0, 2, 5), ("TokensAppended", "tokens", 0, 3, 10**400)),
+            *(("TokensAppended", "tokens", 0, 4, 1), ("TokensAppended", "tokens", 0, [0, 3])),
+            ("TokensAppended", "tokens", 0, [0, 3, "a", -1.0, False, 1]),
+            *(("TokensAppended", "tokens", {"0": 1}), ("TokensAppended", "extra", 1)),
+            *(("Predicted", "predictions", 0, 2, value) for value in ([1, 2, 3], 3)),
+            *(("Predicted", "predictions", 0, 2, 0, value) for value in ([1, "a"], [1, "a", 0.5, 3])),
+            *(("Predicted", "predictions", 0, 2, 0, 1, 5), ("Predicted", "predictions", 0, 2, 0, 2, "1")),
+            *(("Predicted", "predictions", 0, [0, 1.0, [], [0.0, 1.0], 3]), ("Predicted", "predictions", None)),
+            *(("Predicted", "predictions", 0, 1, 1e6), ("Predicted", "predictions", 0, 0, 2**70)),
+            *(("Forked", "children", [[1]]), ("Forked", "weights", 0, 3.0), ("Forked", "weights", [0.1] * 17)),
+            *(("PathFinished", "reason", "tired"), ("StepTimed", "seconds", -1.0)),
+            *(("KvMeasured", "paths", [[0, 1, 2, 3]]), ("KvMeasured", "usage", "rows_spare", -1)),
+            *(("RowsAllocated", "growth", "rows", 2**60), ("RunStarted", "model", None)),
+            *(("RunStarted", "config", "branch_factor", 99), ("RunStarted", "config", "extra", 1)),
+            *(("RunStarted", "config", "policy", f"own:{name}") for name in ("", "a b", "<b>", "\ud800")),
+            *(("RunStarted", "config", "policy", name) for name in ("own:" + "x" * 61, "Own:x")),
+            *(("RunStarted", "config", "cache", "x\udfff"), ("RunStarted", "config", "system", "x\udfff")),
+            *(("RunStarted", "logits_processors", names) for names in ([3], ["x"] * 65, ["\udc80"], "x")),
+            *(("RunStarted", "messages", [USER | more]) for more in ({"content": 3}, {"name": "x"})),
+            *(("RunStarted", "messages", [USER | more]) for more in ({"role": "<b>"}, {})),
+            ("RunStarted", "messages", "Hi"),
+        ],
+    ),
+    "a model": (load_model, ["sglang:x", "http://x/y", "openai:http://127.0.0.1:9/none"]),
+    "the address of a model server": (
+        server_address,
+        [
+            *("", "127.0.0.1:9", "file:///etc/passwd", "http://", "http://[::1"),
+            "http://user:secret@127.0.0.1:9",
+        ],
+    ),
+    "eab": (
+        eab_command,
+        [
+            *("compare-caches x --json /nowhere/a.json", "run x --cache slab", "run x --temperature -1"),
+            *("run x --model " + "a" * 300, "run x --model openai:http://127.0.0.1:9/none"),
+            *("run x --model vllm:embedded", "run x --model vllm:embedded --weights int8"),
+            *("run x --drafter run-ahead", "run x --dtype int3", "run x --weights int8 --layout plain"),
+            *("run x --answers word", "models get embedded", "models remove ../x"),
+            *("models get " + "x" * 10**5, "evaluate none.jsonl", "replay nowhere.eab"),
+            *("evaluate --same-answer fuzzy", "evaluate --answers word"),
+            *(
+                f"sweep p.txt --out out {option}"
+                for option in (
+                    *("--threshold a", "--threshold 0.3,", "--threshold 1:0:0.1", "--threshold 0:1:-1"),
+                    *("--threshold 0:1", "--threshold 0:1:1e-9", "--max-paths 4.5", "--max-paths 4,4"),
+                    *("--r auto,no", "--seeds 0", "--answers word", "--same-answer no"),
+                    "--preset wide,thin",
+                )
+            ),
+        ],
+    ),
+}  # fmt: skip
+
+
+def named(input: object) -> str:
+    words = repr(input)
+    return words if len(words) < 100 else f"{words[:60]} … {words[-30:]}"
+
+
+def test_the_messages_are_those_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("p.txt").write_text("Once upon a time\n", encoding="utf-8")
     found = "".join(f"{name}\n    {said(call)}\n" for name, call in CALLS.items())
+    for door, (enter, inputs) in DOORS.items():
+        found += f"\n# {door}\n"
+        for one in inputs:
+            found += f"{named(one)}\n    {said(partial(enter, one))}\n"
     if os.environ.get("EAB_WRITE"):
         FILE.write_text(found, encoding="utf-8")
     assert found == FILE.read_text(encoding="utf-8")
+    assert not [*tmp_path.glob("*.sqlite")], "nothing is made before it is checked"
+    assert not Path("out").exists()

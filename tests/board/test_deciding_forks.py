@@ -8,7 +8,6 @@ from made_runs import bundled
 from eab.analysis.answers import group_answers
 from eab.analysis.uncertainty import attribute_to_forks
 from eab.board.messages import Feed, deciding_forks, diff_message
-from eab.events import RunEnded
 from eab.run import RunState, fold
 
 
@@ -57,16 +56,10 @@ def test_answers_that_several_texts_give_are_sent_with_their_paths() -> None:
     ]
 
 
-def test_there_are_no_deciding_forks_before_the_end_or_without_a_fork() -> None:
-    events = bundled("pet")
-    assert isinstance(events[-1], RunEnded)
-    assert deciding_forks(fold(events[:-1])) is None
+def test_a_run_without_a_fork_or_an_end_and_a_merged_tree_have_no_deciding_forks() -> None:
     assert deciding_forks(fold(bundled("bent"))) is None, "it has no fork"
-
-
-def test_only_a_finished_run_has_deciding_forks_and_a_merged_tree_has_none() -> None:
     events, feed = bundled("pet"), Feed()
-    live = feed.message(fold(events[: len(events) // 2]), "one", "live")
+    live = feed.message(fold(events[:-1]), "one", "live")
     assert live["deciding"] is None
     run = fold(events)
     assert feed.message(run, "one", "live")["deciding"] == deciding_forks(run)

@@ -1,13 +1,18 @@
 """Messages to the browser have the names and types declared in eab/board/static/types.d.ts."""
 
+import json
+import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
-from declared_types import FIELDS, fits
 from invented_runs import invented_run, with_each
+from places import ROOT
 
 from app.server.links import Link
 from app.widgets.board import Offers
+from eab.board import bundle
 from eab.board.guide import Guide
 from eab.board.messages import Feed, diff_message
 from eab.config import AUTO
@@ -55,12 +60,29 @@ MESSAGES = {
 }
 
 
-@pytest.mark.parametrize("name", MESSAGES)
-def test_a_message_has_its_declared_type(name: str) -> None:
-    for field, value in MESSAGES[name].items():
-        assert field in FIELDS["Message"], field
-        assert fits(value, FIELDS["Message"][field][1]), f"{field}: {value}"
-    assert fits(MESSAGES[name], "Message")
+WRONG = [
+    sent() | {field: value}
+    for field, value in (
+        *(("version", "3"), ("deciding", {}), ("paths", [{"id": 0}]), ("mode", "x")),
+        ("surprise", 1),
+    )
+]
+TYPES = bundle.FOLDER / "types.d.ts"
+TSC = ROOT / "node_modules" / ".bin" / "tsc"
+
+
+@pytest.mark.skipif(not TSC.exists(), reason="TypeScript is not installed (npm ci)")
+def test_messages_have_their_declared_type_and_wrong_ones_do_not(tmp_path: Path) -> None:
+    lines = [f'import type {{ Message }} from "{TYPES.with_suffix("").with_suffix("")}";']
+    for number, message in enumerate([*MESSAGES.values(), *WRONG]):
+        lines.append(f"export const m{number}: Message = {json.dumps(message)};")
+    file = tmp_path / "messages.ts"
+    file.write_text("\n".join(lines), encoding="utf-8")
+    command = [TSC, "--ignoreConfig", "--noEmit", "--strict", "--types", "", file]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    wrong = {int(line) for line in re.findall(r"messages\.ts\((\d+),\d+\): error", said)}
+    first = 2 + len(MESSAGES)
+    assert wrong == {*range(first, first + len(WRONG))}, said[:2000]
 
 
 def test_every_declared_field_is_sent() -> None:
@@ -71,13 +93,8 @@ def test_every_declared_field_is_sent() -> None:
         "DecidingMessage": [sent()["deciding"]],
         "Offers": [OFFERS],
     }
+    source = TYPES.read_text(encoding="utf-8")
     for name, messages in declared.items():
-        assert set().union(*messages) == FIELDS[name].keys(), name
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("version", "3"), ("deciding", {}), ("paths", [{"id": 0}]), ("mode", "x"), ("surprise", 1)],
-)
-def test_a_wrong_type_or_name_is_detected(field: str, value: Any) -> None:
-    assert not fits(sent() | {field: value}, "Message")
+        [body] = re.findall(rf"^export interface {name} {{\n(.*?)^}}", source, re.M | re.S)
+        fields = {*re.findall(r"^  (\w+)\??: ", body, re.M)}
+        assert set().union(*messages) == fields, name

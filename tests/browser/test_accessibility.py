@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 from axe import grave_findings
-from board_page import BOARD, DARK, LIGHT, BoardPage, Boards
+from board_page import BOARD, Boards
 from browser_steps import OpenPage
-from contrast import contrast
 from invented_runs import invented_run
 from made_runs import bundled_run
 from playwright.sync_api import expect
@@ -67,39 +66,6 @@ def test_tab_reaches_every_visible_control_shows_the_focus_and_leaves_the_board(
     else:
         pytest.fail("Tab never left the board")
     assert len(seen) >= controls
-
-
-def test_the_tree_has_its_aria_roles_and_says_what_it_shows(still: Boards) -> None:
-    shown = still(STORY, offers={"grow": True})
-    expect(shown.page.get_by_role("tree")).to_have_count(1)
-    assert shown.page.get_by_role("treeitem").count() > 5
-    expect(shown.find("p.visually-hidden[aria-live]")).to_contain_text("fork")
-
-
-@pytest.mark.parametrize("theme", [LIGHT, DARK])
-def test_marks_and_words_have_enough_contrast(board: Boards, theme: str) -> None:
-    """WCAG 2.2 requires 3:1 for marks that carry meaning and 4.5:1 for small words, in the colours
-    that the browser computes.
-    """
-    shown = board(theme, reduced_motion="reduce")
-    shown.feed(STORY)
-    ground = _colour(shown, "var(--eab-panel)")
-    for name in ("shared", "private", "spare", "fork", "finished", "sure", "fairly-sure", "unsure"):
-        assert contrast(_colour(shown, f"var(--{name})"), ground) >= 3, name
-    for name in ("eab-ink", "eab-soft", "fork"):
-        for behind in (ground, _colour(shown, "var(--eab-ground)")):
-            assert contrast(_colour(shown, f"var(--{name})"), behind) >= 4.5, name
-
-
-def _colour(shown: BoardPage, value: str) -> list[float]:
-    """The red, green and blue (0 to 255) of a CSS colour, as drawn on a canvas."""
-    drawn = shown.page.evaluate(
-        f"""value => {{ const probe = document.createElement('i'); {BOARD}.append(probe); probe.style.color = value;
-        const pen = document.createElement('canvas').getContext('2d'); pen.fillStyle = getComputedStyle(probe).color;
-        probe.remove(); pen.fillRect(0, 0, 1, 1); return [...pen.getImageData(0, 0, 1, 1).data]; }}""",
-        value,
-    )
-    return [float(part) for part in drawn[:3]]
 
 
 def test_opened_panels_are_no_wider_than_the_screen(board: Boards) -> None:

@@ -95,11 +95,6 @@ def test_the_downloaded_picture_contains_every_text(shown: BoardPage) -> None:
     assert elements(shown) == before
 
 
-def test_every_box_has_a_name_for_screen_readers(shown: BoardPage) -> None:
-    named = shown.find(".box.path:not(.hidden)[aria-label]")
-    expect(named).to_have_count(shown.find(".box.path:not(.hidden)").count())
-
-
 def test_presented_lines_that_do_not_fit_the_picture_are_partly_shown(screen: Boards) -> None:
     """If no box fits as a whole, part of the lines is more useful than an empty picture."""
     words = [" a", " girl", " who", " loved", " to", " play", " outside", " all", " day", " long"]

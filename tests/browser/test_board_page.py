@@ -10,6 +10,7 @@ import pytest
 from board_page import BOARD, DARK, LIGHT, BoardPage, Boards
 from browser_steps import box_of, overlap
 from invented_runs import HOSTILE, WORDS, invented_run
+from made_runs import bundled_run
 from playwright.sync_api import expect
 
 from eab.board.messages import board_message, greedy_message
@@ -21,27 +22,22 @@ SVG = "{http://www.w3.org/2000/svg}"
 STORY = invented_run(5, 20, 8)
 
 
-@pytest.mark.parametrize(
-    ("steps", "paths", "every"), [(20, 8, 1), pytest.param(200, 20, 10, marks=pytest.mark.slow)]
-)
-def test_a_live_run_grows_without_replacing_elements(
-    board: Boards, steps: int, paths: int, every: int
-) -> None:
+def test_a_live_run_grows_without_replacing_elements(board: Boards) -> None:
     shown = board()
-    started, *events = invented_run(5, steps, paths)
+    started, *events = STORY
     run, sent = RunState(started), 0
     names = ["svg.tree", "svg.entropy", "svg.memory", ".box.path"]
     keep = f"window.first = [{BOARD}, ...{names}.map(name => {BOARD}.querySelector(name))]"
     for event in events:
         run.apply(event)
-        if isinstance(event, StepTimed) and event.step % every == 0:
+        if isinstance(event, StepTimed):
             shown.feed(run, since=sent, mode="live")
             sent = max(0, event.step - 3)
             if event.step == 0:
                 shown.page.evaluate(keep)
     shown.feed(run, since=sent, mode="live")
-    shown.expect_cursor(steps - 1)
-    assert shown.data("paths") == len(run.paths) > paths
+    shown.expect_cursor(19)
+    assert shown.data("paths") == len(run.paths) > 8
     assert shown.page.evaluate(f"first[0] === {BOARD} && first.every(node => node.isConnected)")
     assert shown.page.evaluate("triggers") == []
 
@@ -187,19 +183,6 @@ def test_the_board_can_be_used_by_keyboard_alone(board: Boards) -> None:
     expect(shown.root).to_have_attribute("data-playing", "false")
 
 
-def test_clicking_a_word_inspects_its_token(board: Boards) -> None:
-    shown = board(reduced_motion="reduce")
-    run = fold(invented_run(1, 6, 1, ["first", "second"]))
-    shown.feed(run)
-    frame = box_of(shown.box(0).locator(".frame"))
-    for share, index in ((0.08, 0), (0.9, 5)):
-        shown.page.mouse.click(
-            frame["x"] + share * frame["width"], frame["y"] + frame["height"] / 2
-        )
-        expect(shown.find(".inspector dd").first).to_have_text(run.paths[0].tokens[index].text)
-        expect(shown.find(".inspector .why")).to_contain_text("threshold")
-
-
 def test_hovering_a_path_marks_its_lineage_in_all_pictures(board: Boards) -> None:
     shown = board(reduced_motion="reduce")
     run = fold(STORY)
@@ -210,7 +193,12 @@ def test_hovering_a_path_marks_its_lineage_in_all_pictures(board: Boards) -> Non
     expect(shown.find(".box.path.highlighted")).to_have_count(len(lineage))
     expect(shown.find("polyline.trace.highlighted")).to_have_count(len(lineage))
     expect(shown.find(".path-bar .shared.highlighted")).to_have_count(1)
-    expect(shown.find(".tooltip")).to_contain_text("nats")
+    tip = shown.find(".tooltip")
+    expect(tip).to_contain_text("nats")
+    fork = next(path for path in run.paths if path.parent >= 0 and not path.children)
+    shown.box(fork.id).locator(".label").hover(position={"x": 8, "y": 8})  # its first token
+    expect(tip.locator("li")).to_have_count(min(5, len(fork.tokens[0].candidates)))
+    expect(tip).to_contain_text("reached the threshold")
 
 
 def test_laid_out_by_step_the_tree_and_the_trace_share_their_axis(still: Boards) -> None:
@@ -253,6 +241,40 @@ def test_boxes_do_not_overlap(still: Boards) -> None:
     places = [box_of(frame) for frame in shown.find(".box:not(.hidden) .frame").all()]
     assert len(places) >= 24
     assert all(overlap(one, other) < 1 for one, other in combinations(places, 2))
+
+
+@pytest.mark.slow
+def test_autoplay_repeats_until_touched(board: Boards) -> None:
+    shown = board()
+    last = 19
+    shown.page.clock.install()
+    shown.feed(fold(STORY), autoplay=True)
+    shown.page.clock.run_for(5_000)
+    shown.expect_cursor(last)
+    expect(shown.root).to_have_attribute("data-playing", "false")
+    shown.page.clock.run_for(5_200)
+    expect(shown.root).to_have_attribute("data-playing", "true")
+    shown.page.mouse.click(5, 5)
+    shown.page.clock.run_for(30_000)
+    expect(shown.root).to_have_attribute("data-playing", "false")
+    shown.expect_cursor(last)
+
+
+def test_a_live_run_stays_at_its_end(board: Boards) -> None:
+    shown = board()
+    shown.page.clock.install()
+    shown.feed(fold(STORY[:-1]), mode="live")
+    shown.page.clock.run_for(10_000)
+    shown.feed(fold(STORY), mode="live")
+    shown.page.clock.run_for(15_000)
+    shown.expect_cursor(19)
+
+
+def test_without_motion_a_recording_opens_at_its_end(board: Boards) -> None:
+    shown, bridge = board(reduced_motion="reduce"), bundled_run("bridge")
+    for _ in range(2):  # a repeated message moves nothing
+        shown.feed(bridge, autoplay=True)
+        shown.expect_cursor(len(bridge.steps) - 1)
 
 
 @pytest.mark.parametrize(

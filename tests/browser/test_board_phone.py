@@ -14,7 +14,6 @@ from eab.board.messages import board_message
 from eab.run import RunState, fold
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-SIZES = [(390, 844), (360, 740), (844, 390)]
 RUNS = {name: bundled_run(name) for name in ("bent", "sum", "bridge", "recipe", "long")}
 CHAT = RUNS["recipe"]
 # Words of the outline that are empty, cut off, or not entirely inside their box.
@@ -86,21 +85,6 @@ def test_the_tree_is_an_outline_of_whole_texts(
     for weight in shown.find(".outline-item.path .outline-weight").all():
         assert box_of(weight)["x"] == pytest.approx(edge, abs=1)
         assert (weight.text_content() or "").endswith("%") == (len(run.paths) > 1)
-
-
-@pytest.mark.parametrize(("width", "height"), SIZES)
-def test_controls_are_few_the_scrubber_is_visible_and_the_pictures_are_below(
-    board: Boards, width: int, height: int
-) -> None:
-    shown = phone(board, RUNS["long"], width, height)
-    first = box_of(shown.find(".outline-item").first)
-    assert first["y"] <= height / 4
-    slider = box_of(shown.find(".transport input"))
-    assert slider["y"] + slider["height"] <= height
-    parts = [box_of(shown.find(name)) for name in (".outline", "svg.entropy", "svg.memory")]
-    tops = [part["y"] for part in parts]
-    assert tops == sorted(tops)
-    assert all(part["width"] >= width - 60 for part in parts)
 
 
 def test_deeper_forks_are_indented_and_deep_trees_leave_room_for_texts(board: Boards) -> None:

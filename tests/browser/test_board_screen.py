@@ -5,14 +5,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from board_page import BOARD, BoardPage, Boards
-from browser_steps import box_of, watch_shifts
+from board_page import BoardPage, Boards
+from browser_steps import box_of
 from invented_runs import WORDS, invented_run
 from made_runs import bundled_run
 from msgspec import structs
 from playwright.sync_api import FloatRect, Page, expect
 
-from eab.events import StepTimed
 from eab.figures.captions import limit_sentence
 from eab.lessons import bundled_runs
 from eab.run import RunState, fold
@@ -38,20 +37,6 @@ def outside(page: Page, width: int, height: int) -> list[str]:
         if not inside or box["y"] + box["height"] > height or box["height"] < 15:
             found.append(f"{name} {box}")
     return found
-
-
-@pytest.mark.parametrize(
-    ("size", "by_step"),
-    [((1090, 660), False), ((1640, 970), False), ((1024, 768), True)],
-)
-def test_all_pictures_and_the_scrubber_are_in_the_window(
-    screen: Boards, size: tuple[int, int], by_step: bool
-) -> None:
-    shown = screen(*size, reduced_motion="reduce")
-    shown.feed(LIMITED)
-    if by_step:
-        shown.button("By step").click()
-    assert outside(shown.page, *size) == []
 
 
 # The font sizes on the screen of the words that the last row of a room must be able to read.
@@ -195,26 +180,6 @@ def test_a_remote_control_goes_from_fork_to_fork_whatever_has_the_focus(screen: 
         shown.expect_cursor(step)
 
 
-def test_nothing_moves_while_a_run_grows_ends_and_is_replayed(screen: Boards) -> None:
-    shown = screen(1090, 660)
-    run, sent = RunState(EVENTS[0]), 0
-    shown.feed(run, mode="live")
-    shown.page.wait_for_timeout(200)
-    watch_shifts(shown.page)
-    for event in EVENTS[1:]:
-        run.apply(event)
-        if isinstance(event, StepTimed):
-            shown.feed(run, since=sent, mode="live")
-            sent = max(0, event.step - 3)
-            shown.page.wait_for_timeout(40)
-    shown.feed(run)
-    shown.keys("Home", " ")
-    shown.expect_cursor(19)
-    shown.page.evaluate(f"{BOARD}.getRootNode().__board.send('select', 0, 0)")
-    shown.page.wait_for_timeout(200)
-    assert shown.page.evaluate("shifts") == []
-
-
 def test_the_drawer_covers_the_charts_and_escape_closes_it(screen: Boards) -> None:
     shown = screen(1090, 660, reduced_motion="reduce")
     shown.feed(STORY)
@@ -271,15 +236,6 @@ def test_a_click_explains_why_weights_are_not_products_of_shares(still: Boards) 
     expect(shown.find(".drawer")).to_contain_text("the product of the shares")
     body, topic = (box_of(shown.find(name)) for name in (".drawer-body", ".limit-topic"))
     assert -1 < topic["y"] - body["y"] < body["height"] / 2  # scrolled to within a pixel
-
-
-def test_pointing_at_a_token_shows_its_candidates_and_the_reason(still: Boards) -> None:
-    shown = still(BRIDGE)
-    fork = next(path for path in BRIDGE.paths if path.parent >= 0)
-    shown.box(fork.id).locator(".label").hover(position={"x": 8, "y": 8})  # its first token
-    tip = shown.find(".tooltip")
-    expect(tip.locator("li")).to_have_count(min(5, len(fork.tokens[0].candidates)))
-    expect(tip).to_contain_text("reached the threshold")
 
 
 def test_the_link_is_copied_with_the_step(board: Boards) -> None:

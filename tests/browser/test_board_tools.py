@@ -56,22 +56,6 @@ def test_focus_shows_only_the_selected_path_with_ancestors_and_descendants(still
     assert shown.drawn_paths() == everything
 
 
-def test_texts_are_shortened_until_the_tree_fits(still: Boards) -> None:
-    shown = still(REAL)
-    characters = []
-    for width in (1900, 1280, 800):
-        shown.page.set_viewport_size({"width": width, "height": 900})
-        shown.page.wait_for_timeout(200)
-        tree = box_of(shown.find("svg.tree"))
-        for box in shown.find(".box.path:not(.hidden) .frame, .box.prompt .frame").all():
-            place = box_of(box)
-            assert tree["x"] <= place["x"]
-            assert place["x"] + place["width"] <= tree["x"] + tree["width"]
-        labels = shown.find(".box.path:not(.hidden) .label").all_text_contents()
-        characters.append(sum(map(len, labels)))
-    assert characters[0] >= characters[1] > characters[2]
-
-
 def test_unsure_tokens_that_did_not_fork_are_marked_and_explained(still: Boards) -> None:
     shown = still(REAL)
     threshold = REAL.started.threshold_nats

@@ -80,19 +80,6 @@ def test_a_live_run_grows_until_it_is_stopped_and_the_board_is_not_replaced(
 
 
 @pytest.mark.slow
-def test_a_reload_finds_the_run_again(open_page: OpenPage) -> None:
-    page = open_page("?prompt=The+reloaded+cat&max_new_tokens=12")
-    wait_for_board(page)
-    run(page)
-    wait_for_end(page)
-    page.reload()
-    expect(page.locator(".eab .box.prompt")).to_have_attribute(
-        "aria-label", re.compile(re.escape("The reloaded cat"))
-    )
-    expect(page.get_by_role("textbox", name="Prompt")).to_have_value("The reloaded cat")
-
-
-@pytest.mark.slow
 def test_a_run_grows_from_a_forced_token(open_page: OpenPage) -> None:
     page = open_page("?example=market.eab", reduced_motion="reduce")
     wait_for_board(page)
@@ -171,6 +158,20 @@ def _hostile(event: Event) -> Event:
             return with_each(event, candidates=candidates)
         case _:
             return event
+
+
+def test_advanced_stays_open_during_a_run_and_on_other_pages(open_page: OpenPage) -> None:
+    page = open_page("/?model=embedded&max_new_tokens=6")
+    page.get_by_text("Advanced", exact=True).click()
+    inside = page.get_by_role("combobox", name="Weights")
+    expect(inside).to_be_visible()
+    run(page)
+    wait_for_end(page)
+    expect(inside).to_be_visible()
+    page.get_by_role("link", name="Memory").first.click()
+    expect(page.get_by_role("heading", name="What does a KV cache save?")).to_be_visible()
+    page.get_by_role("link", name="Explore").first.click()
+    expect(inside).to_be_visible()
 
 
 @pytest.mark.slow

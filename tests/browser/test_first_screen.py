@@ -7,8 +7,6 @@ import pytest
 from browser_steps import OpenPage, box_of, until_attached, watch_shifts
 from playwright.sync_api import Page, Route, expect
 
-from eab.lessons import bundled_runs
-
 pytestmark = pytest.mark.browser
 SIZES = [(1366, 768), (1920, 1080), (1024, 768)]
 
@@ -24,24 +22,6 @@ def opened(open_page: OpenPage, width: int = 1366, height: int = 768, **options:
 def place(page: Page, selector: str) -> dict[str, float]:
     box = box_of(page.locator(selector).first)
     return dict(box)
-
-
-@pytest.mark.parametrize(("width", "height"), [(1366, 768), (1024, 768), (390, 844)])
-def test_the_opening_is_read_at_a_glance(open_page: OpenPage, width: int, height: int) -> None:
-    page = open_page(f"?example={bundled_runs.recordings()[0].file}", reduced_motion="reduce")
-    page.set_viewport_size({"width": width, "height": height})
-    page.set_default_timeout(30_000)
-    if width == 1024:  # on a projector
-        page.locator(".eab").focus()
-        page.keyboard.press("p")
-    texts = page.locator(".eab :is(.box.path:not(.hidden) .label, .outline-item.path)")
-    expect(texts.nth(5)).to_be_attached()  # five texts, and what some begin with
-    sizes = texts.evaluate_all(
-        """labels => labels.map((label) => parseFloat(getComputedStyle(label).fontSize)
-        * (label.getScreenCTM?.().a ?? 1))"""
-    )
-    assert min(sizes) >= 11
-    expect(page.locator(".eab .memory-panel .sentence")).to_contain_text("6.5× as much")
 
 
 def run_button(page: Page) -> Any:

@@ -2,20 +2,23 @@
 keys and, through the kernel, to the threshold line. A saved copy shows stills of the boards.
 """
 
+import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browser_steps import box_of
-from notebook_server import serving_notebooks
 from places import ROOT
 from playwright.sync_api import Browser, Locator, Page, expect
 from waiting import wait_until
 
+from eab.models.sources import EMBEDDED_FOLDER
 from eab.share.widget import WIDGET
+from scripts.servers import free_port, serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PATIENCE = 120_000  # ms, for a kernel that imports torch on a busy machine
@@ -54,10 +57,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def lab(folder: Path) -> Iterator[str]:
-    """The address of a JupyterLab."""
-    options = ["--no-browser", "--allow-root", "--port={port}", "--ip=127.0.0.1"]
-    options += ["--IdentityProvider.token=", f"--notebook-dir={folder}"]
-    with serving_notebooks(folder, *options) as address:
+    """The address of a JupyterLab with settings of its own, on the embedded model."""
+    pytest.importorskip("jupyterlab")
+    if not (EMBEDDED_FOLDER / "model.safetensors").is_file():
+        pytest.skip("the embedded model is not in assets/model")
+    port = free_port()
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
+    command += [f"--port={port}", "--ip=127.0.0.1", "--IdentityProvider.token="]
+    homes = [f"XDG_{name}_HOME" for name in ("CONFIG", "STATE", "CACHE", "DATA")]
+    homes += [f"JUPYTER_{name}_DIR" for name in ("CONFIG", "DATA", "RUNTIME")]
+    homes += [f"JUPYTERLAB_{name}_DIR" for name in ("SETTINGS", "WORKSPACES")]
+    own = {name: str(folder / ".own" / name) for name in homes}
+    own |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command.append(f"--notebook-dir={folder}")
+    with serving(command, port, "api", env=os.environ | own, cwd=folder) as (address, _):
         yield address
 
 

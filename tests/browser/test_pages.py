@@ -67,8 +67,21 @@ EMOJI = """() => {
 }"""
 
 
+# Waits until nothing on the page, in shadow roots too, has changed for 0.4 s.
+CALM = """() => new Promise((done) => {
+  const roots = (root) => [root, ...[...root.querySelectorAll("*")].flatMap(
+    (node) => node.shadowRoot ? roots(node.shadowRoot) : [])];
+  const end = () => { changes.disconnect(); done(); };
+  let timer = setTimeout(end, 400);
+  const changes = new MutationObserver(() => { clearTimeout(timer); timer = setTimeout(end, 400); });
+  const what = { subtree: true, childList: true, attributes: true, characterData: true };
+  for (const root of roots(document)) changes.observe(root, what);
+  setTimeout(end, 5000);
+})"""
+
+
 def settled(page: Page) -> None:
-    page.wait_for_timeout(1 * SECONDS)
+    page.evaluate(CALM)
     expect(page.locator("[data-test-script-state=notRunning]")).to_be_visible()
 
 

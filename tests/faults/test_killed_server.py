@@ -50,7 +50,7 @@ def store(tmp_path: Path) -> RunStore:
     return NamedStore(tmp_path / "runs.sqlite", RUNS)
 
 
-@pytest.mark.parametrize("signal_", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signal_", [signal.SIGKILL, signal.SIGINT])
 def test_the_run_of_a_server_that_ended_is_saved(store: RunStore, signal_: signal.Signals) -> None:
     folder = store.path.with_suffix(".unfinished")
     with subprocess.Popen([sys.executable, "-c", SERVER, str(store.path)]) as server:

@@ -2,9 +2,7 @@
 should, the next one works, and the log stays empty (without a browser: raw_session.py).
 """
 
-import os
 import re
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -14,7 +12,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from places import ROOT
 from raw_session import RawSession
 
 from scripts.servers import free_port, serve_command, serving_explorer
@@ -32,8 +29,8 @@ IMPATIENT = (
 
 
 @contextmanager
-def logging_server(folder: Path, *command: str, expected: str = "") -> Iterator[str]:
-    """Start a server and yield its address; it must log no error other than `expected`."""
+def logging_server(folder: Path, *command: str) -> Iterator[str]:
+    """Start a server and yield its address; it must log no error."""
     log, port = folder / "log", free_port()
     started = [*command, *serve_command(port)[-2:]] if command else serve_command(port)
     with (
@@ -42,9 +39,7 @@ def logging_server(folder: Path, *command: str, expected: str = "") -> Iterator[
     ):
         yield found[0]
     logged = log.read_text(encoding="utf-8")
-    assert (
-        re.findall("Traceback.*|.*Error.*|.*stopped with.*", logged) == [expected][: len(expected)]
-    )
+    assert re.findall("Traceback.*|.*Error.*|.*stopped with.*", logged) == []
     assert PROMPT not in logged
 
 
@@ -132,34 +127,3 @@ def test_a_run_ends_after_its_browser_is_closed_and_the_next_visitor_is_served(
         other = begun(address, LONG)
         other.until(lambda: bool(other.board["ended"]))
         other.close()
-
-
-def test_a_worker_that_stops_tells_every_tab_and_the_next_runs_work(tmp_path: Path) -> None:
-    told = "The worker stopped with Panic and was restarted."
-    command = (sys.executable, str(ROOT / "tests" / "support" / "breaking_server.py"))
-    with logging_server(tmp_path, *command, expected=told) as address:
-        tabs = [RawSession(address, urlencode(LONG | {"max_new_tokens": 256})) for _ in range(2)]
-        for tab in tabs:
-            tab.press("run_button")
-        for tab in tabs:
-            tab.until(lambda tab=tab: bool(tab.problems))
-            assert "worker stopped with an error (Panic) and was restarted" in tab.problems[-1]
-        for tab in tabs:
-            run(tab)
-            tab.press("stop_button")
-            assert ending(tab) in ("stopped", "finished")
-            tab.close()
-
-
-def test_a_tab_survives_a_server_that_is_killed_and_restarted() -> None:
-    port = free_port()
-    with serving_explorer(port=port) as (address, server):
-        tab = begun(address, LONG)
-        os.kill(server, signal.SIGKILL)
-        tab.close()
-    with serving_explorer(port=port):
-        tab.come_back()
-        tab.until(lambda: bool(tab.problems))
-        assert "The run of this link is not on this server" in tab.problems[-1]
-        run(tab)
-        tab.close()

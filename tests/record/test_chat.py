@@ -43,40 +43,6 @@ def test_content_in_several_text_parts_becomes_one_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        (None, "messages are None; give a list such as"),
-        ("Hi", "messages are 'Hi'; give a list"),
-        ([], "there are 0 messages; a chat has 1 to 256"),
-        ([USER] * 257, "there are 257 messages; a chat has 1 to 256"),
-        ([USER, "Hi"], "messages[1] is 'Hi'; a message has only a role and a content"),
-        ([{"role": "user"}], "messages[0] is {'role': 'user'}; a message has only a role"),
-        ([USER | {"name": "x"}], "a message has only a role and a content"),
-        ([USER | {"role": "the user"}], "the role of messages[0] is 'the user'; it must be"),
-        ([USER | {"role": "x" * 33}], "at most 32 letters"),
-        ([USER | {"role": None}], "the role of messages[0] is None"),
-        ([USER | {"content": [{"type": "text"}]}], "the content of messages[0] is [{'type': "),
-        ([USER | {"content": [{"type": "image", "text": "x"}]}], "it must be text"),
-        ([USER, USER | {"content": " \n"}], "the content of messages[1] is ' \\n'; it must be"),
-        ([USER | {"content": "x\ud800"}], "messages[0] is not valid text at character 2"),
-        ([USER | {"content": "x" * 100_001}] * 2, "200,002 characters; at most 200,000"),
-    ],
-    ids=lambda value: str(value)[:30],
-)
-def test_an_invalid_chat_is_refused_with_an_explanation(given: object, why: str) -> None:
-    with pytest.raises(PromptError) as error:
-        read_messages(given)
-    assert why in str(error.value)
-    assert len(str(error.value)) < 400
-
-
-@pytest.mark.parametrize("text", ["", "{", "[" * 10**5, "[NaN]", "9" * 5000])
-def test_invalid_json_is_refused_with_an_explanation(text: str) -> None:
-    with pytest.raises(PromptError, match="messages"):
-        parse_messages(text)
-
-
-@pytest.mark.parametrize(
     ("roles", "title"), [("u", 0), ("su", 1), ("ua", 0), ("uau", 2), ("s", 0), ("sa", 1)]
 )
 def test_a_chat_is_titled_by_its_last_user_message_or_its_last_one(roles: str, title: int) -> None:

@@ -1,5 +1,6 @@
 """Checks on connecting to a server, and what they refuse."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from bad_answers import connected
 from fake_server import FakeServer, Tops
 from made_runs import run_of
+from page_walk import opened
 
 from eab.api.branching import EntropyAdaptiveBranching
 from eab.branching.presets import starting_config
@@ -14,7 +16,7 @@ from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.models.huggingface import HuggingFaceModel
 from eab.remote import connection
-from eab.remote.model import connect, load_model
+from eab.remote.model import connect
 
 
 def test_fewer_log_probabilities_are_used_or_refused(fake: FakeServer, dialect: str) -> None:
@@ -67,31 +69,6 @@ def test_a_model_that_the_server_does_not_run_is_refused(fake: FakeServer) -> No
         connect("vllm", folder)
 
 
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("", "no server is configured"),
-        ("127.0.0.1:9", "it must be an address"),
-        ("file:///etc/passwd", "it must be an address"),
-        ("http://", "it must be an address"),
-        ("http://[::1", "it must be an address"),
-        ("http://user:secret@127.0.0.1:9", "contains a user"),
-        ("http://127.0.0.1:9", "the server cannot be reached"),
-    ],
-)
-def test_bad_addresses_are_explained(monkeypatch: pytest.MonkeyPatch, url: str, words: str) -> None:
-    monkeypatch.setenv(connection.ADDRESS, url)
-    with pytest.raises(ModelError, match=words) as caught:
-        load_model("vllm:embedded")
-    assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["openai:http://127.0.0.1:9/none", "sglang:x", "http://x/y"])
-def test_other_kinds_of_server_are_refused(name: str) -> None:
-    with pytest.raises(ModelError, match="there is no kind of server"):
-        load_model(name)
-
-
 # Sampling parameters of the servers' documentation: a request that leaves one out gets the server's
 OF_SERVERS = {
     "vllm": "temperature top_p top_k min_p presence_penalty frequency_penalty repetition_penalty",
@@ -117,3 +94,20 @@ def test_a_server_with_a_generation_config_of_its_own_gives_the_same_run_in_as_m
     for request in fake.requests:
         assert set(OF_SERVERS[dialect].split()) <= request.keys()
     model.close()
+
+
+def test_explore_runs_on_the_server_and_pages_that_measure_here_refuse_its_model(
+    fake: FakeServer,
+) -> None:
+    page = opened().put(set_model_kind="Server").put(set_model_server="embedded")
+    page.generate(prompt="The cat", set_max_new_tokens=4)
+    assert not page.errors
+    assert fake.requests
+    assert "on the server (computed, row by row)" in page.board["sentences"]["memory"]
+    assert os.environ[connection.KEY] not in repr(page.main)
+    starts = {"memory": "run_button", "bmc": "run_growth", "batching": "batching_start"}
+    for name, start in (starts | {"quantization": "formats_run"}).items():
+        page.go_to(name)
+        words = " ".join([page.said, page.captions, *(one.value for one in page.info)])
+        assert "this page measures caches and weights on this machine" in words, name
+        assert page.button(key=start).disabled, name

@@ -185,11 +185,6 @@ def test_runs_that_would_not_be_exact_are_refused(
         run_of(llama, PROMPTS[0], replace(BASE, **changes))
 
 
-def test_run_ahead_needs_a_server(embedded: HuggingFaceModel) -> None:
-    with pytest.raises(ConfigError, match="requires a model on a server"):
-        run_of(embedded, PROMPTS[0], replace(BASE, drafter="run-ahead"))
-
-
 def test_the_server_withholds_the_probabilities_of_half_a_character(llama: RemoteModel) -> None:
     """So the server is told to choose a letter, which does not change the probabilities."""
     half = next(token for token in range(256) if "\udce0" <= llama.text(token) <= "\udcef")

@@ -1,4 +1,4 @@
-"""A process that saves runs while it may be killed, while others save, or while the disk is full.
+"""A process that saves runs while it may be killed, or while the disk is full or read-only.
 
 `found` starts it and reads its output. It imports little and forks further processes from itself,
 so that a hundred of them take only seconds.
@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from places import ROOT
 
-from app.server import store as run_store
 from app.server.store import RUNS, NamedStore, RunStore
 from eab import record
 from eab.errors import StoreError
@@ -59,7 +58,7 @@ def killed(store: RunStore, times: int) -> dict[str, Any]:
     moments, saved, torn = random.Random(0), list[str](), 0
     journal = store.path.with_name(f"{store.path.name}-journal")
     for turn in range(times):
-        with _forked(lambda tell: _save_on(store, tell)) as (child, told):
+        with _saving(store) as (child, told):
             saved.append(next(told))
             time.sleep(moments.uniform(0, 0.02))
             while turn % 2 and not journal.exists():
@@ -70,14 +69,6 @@ def killed(store: RunStore, times: int) -> dict[str, Any]:
     return {"told": len(saved), "lost": _lost(store, saved), "torn": torn}
 
 
-def beside_each_other(store: RunStore, times: int) -> dict[str, Any]:
-    """Let four processes save, rename and delete simultaneously, this number of times each."""
-    run_store._TIMEOUT = 60.0  # type: ignore[misc]  # long, for busy machines
-    with _writer(store, times) as a, _writer(store, times) as b, _writer(store, times) as c:
-        saved = [*_writing_here(store, times), *a, *b, *c]
-    return {"told": len(saved), "lost": _lost(store, saved), "names": _names(store)}
-
-
 def without_room(store: RunStore, _: int) -> dict[str, Any]:
     """Save up to the process's limit on file sizes, which needs no separate disk."""
     import resource  # missing on Windows
@@ -86,16 +77,6 @@ def without_room(store: RunStore, _: int) -> dict[str, Any]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (DISK, resource.RLIM_INFINITY))
     found = _until_full(store)
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
-    return found | {"again": _refused(lambda: store.save("again", EVENTS))}
-
-
-def on_a_full_disk(store: RunStore, _: int) -> dict[str, Any]:
-    """Save until the disk is full, and once more after space was freed."""
-    _mount(store, f"size={DISK}")
-    ballast = store.path.with_name("ballast")
-    ballast.write_bytes(bytes(DISK // 3))
-    found = _until_full(store)
-    ballast.unlink()
     return found | {"again": _refused(lambda: store.save("again", EVENTS))}
 
 
@@ -140,43 +121,16 @@ def _lost(store: RunStore, saved: list[str]) -> list[str]:
     return [one for one in saved if one not in kept or store.load(one)[1] != EVENTS]
 
 
-def _names(store: RunStore) -> list[str]:
-    return sorted({run.name for run in store.all()})
-
-
-def _save_on(store: RunStore, tell: Callable[[str], None]) -> NoReturn:
-    while True:
-        tell(store.save("one", EVENTS).id)
-
-
-def _writer(store: RunStore, times: int) -> Any:
-    """Start a process that writes; yields the ids of the runs that it leaves in the store."""
-    return _told(lambda tell: [tell(one) for one in _writing_here(store, times)])
-
-
-def _writing_here(store: RunStore, times: int) -> Iterator[str]:
-    for _ in range(times):
-        kept, deleted = (store.save("one", EVENTS).id for _ in range(2))
-        store.rename(kept, "two")
-        store.delete(deleted)
-        yield kept
-
-
 @contextmanager
-def _told(work: Callable[[Callable[[str], None]], object]) -> Iterator[Iterator[str]]:
-    with _forked(work) as (_, told):
-        yield told
-
-
-@contextmanager
-def _forked(work: Callable[[Callable[[str], None]], object]) -> Iterator[tuple[int, Iterator[str]]]:
-    """Fork a process that does this work; yields its id and the lines that it reports."""
+def _saving(store: RunStore) -> Iterator[tuple[int, Iterator[str]]]:
+    """Fork a process that saves until it is killed; yields its id and the ids that it reports."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         with suppress(BaseException):
             os.close(reading)
-            work(lambda line: (os.write(writing, f"{line}\n".encode()), None)[1])
+            while True:
+                os.write(writing, f"{store.save('one', EVENTS).id}\n".encode())
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as told:

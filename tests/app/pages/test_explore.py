@@ -242,6 +242,8 @@ def test_the_typed_prompt_and_the_run_survive_a_visit_to_another_page(page: Tab)
     assert (page.value("set_temperature"), page.value("set_max_new_tokens")) == (0.5, 4)
     assert page.board["prompt"] == "The cat sat on the", "the run is still on the screen"
     assert page.query_params["run"] == run_id
+    reloaded = opened(run=run_id)
+    assert reloaded.board["prompt"] == reloaded.value("prompt") == "The cat sat on the"
 
 
 CHAT = (Message("system", "Be brief."), Message("user", "A coin"))

@@ -48,7 +48,7 @@ def test_a_typed_prompt_goes_to_the_chat_model_with_settings_for_that_model(page
 
 def test_an_example_question_is_answered_by_the_chat_model_at_a_click(page: Tab) -> None:
     assert all(page.button(key=question) for question in QUESTIONS)
-    page.press(QUESTIONS[0])
+    page.press(QUESTIONS[0], **SHORT)
     assert (page.value("prompt"), kind(page)) == (QUESTIONS[0], "Chat")
     assert worker().remembered[-1].request.prompt == QUESTIONS[0]
     page.run_to_its_end()

@@ -162,24 +162,6 @@ def test_the_numbers_of_students_and_questions_of_a_class_are_limited(
         room.ask(COIN)
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "words"),
-    [
-        ("Which?", ("a",), "2 to 6"),
-        ("Which?", tuple("abcdefg"), "2 to 6"),
-        ("Which?", ("a", " "), "1 to 200"),
-        ("", ("a", "b"), "1 to 200"),
-        ("Which?", ("a", "b" * 201), "1 to 200"),
-        ("Which?", ("a", "a"), "different"),
-    ],
-)
-def test_an_invalid_question_is_refused_with_an_explanation(
-    text: str, options: tuple[str, ...], words: str
-) -> None:
-    with pytest.raises(ClassError, match=words):
-        ClassQuestion(text, options)
-
-
 def test_classes_are_found_by_code_and_key_until_they_end() -> None:
     classes = Classes(2, 2, connected=lambda _: True)
     one, other = classes.start("ada"), classes.start("ada")

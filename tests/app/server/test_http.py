@@ -34,37 +34,34 @@ def status(host: str, rules: Rules, only_this_machine: bool, monkeypatch: Any) -
     return int(sent[0]["status"])
 
 
-@pytest.mark.parametrize(
-    "host",
-    ["localhost", "localhost:8501", "LOCALHOST.", "a.localhost:1", "127.0.0.1:8501", "[::1]:8501"],
-)
-@pytest.mark.parametrize("rules", [Rules(), PUBLIC, Rules(hosts=("example.org",))])
-@pytest.mark.parametrize("only_this_machine", [True, False])
-def test_localhost_and_ip_addresses_are_always_answered(
-    host: str, rules: Rules, only_this_machine: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert status(host, rules, only_this_machine, monkeypatch) == 200
+OURS = Rules(hosts=("Example.org", "b.example"))
+HERE = [
+    "localhost",
+    "localhost:8501",
+    "LOCALHOST.",
+    "a.localhost:1",
+    "127.0.0.1:8501",
+    "[::1]:8501",
+]
+NAMED = ["example.org", "EXAMPLE.ORG:443", "b.example."]
+ELSEWHERE = ["", "evil.example", "evil.example:8501", "localhost.evil.example", "www.example.org"]
+ELSEWHERE += ["[", "a@b:c", "::"]
 
 
 @pytest.mark.parametrize(
-    "host", ["", "evil.example", "evil.example:8501", "localhost.evil.example", "[", "a@b:c", "::"]
+    ("rules", "only_this_machine", "answered"),
+    [
+        *((rules, True, HERE) for rules in (Rules(), PUBLIC)),
+        *((rules, False, [*HERE, *NAMED, *ELSEWHERE]) for rules in (Rules(), PUBLIC)),
+        *((OURS, only, [*HERE, *NAMED]) for only in (True, False)),
+    ],
 )
-def test_a_server_for_this_machine_answers_to_no_other_host_name(
-    host: str, monkeypatch: pytest.MonkeyPatch
+def test_a_server_answers_to_this_machine_to_addresses_and_to_the_names_in_its_rules(
+    rules: Rules, only_this_machine: bool, answered: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert status(host, Rules(), True, monkeypatch) == 421
-    assert status(host, Rules(), False, monkeypatch) == 200, "without names in the rules"
-    assert status(host, Rules(hosts=("example.org",)), False, monkeypatch) == 421
-
-
-@pytest.mark.parametrize("only_this_machine", [True, False])
-def test_the_names_in_the_rules_are_answered(
-    only_this_machine: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rules = Rules(hosts=("Example.org", "b.example"))
-    for host in ("example.org", "EXAMPLE.ORG:443", "b.example."):
-        assert status(host, rules, only_this_machine, monkeypatch) == 200
-    assert status("www.example.org", rules, only_this_machine, monkeypatch) == 421
+    for host in (*HERE, *NAMED, *ELSEWHERE):
+        expected = 200 if host in answered else 421
+        assert status(host, rules, only_this_machine, monkeypatch) == expected, host
 
 
 @given(st.text())

@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 from any_config import CONFIGS
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_runs import bundled, bundled_run
 from msgspec import structs
@@ -63,37 +63,6 @@ def test_a_link_says_that_it_cannot_hold_token_ids() -> None:
 def test_a_prompt_that_is_too_long_is_left_out() -> None:
     link = Link(prompt="x" * (MAX_PROMPT + 1), config=BranchingConfig())
     assert from_query(dict(parse_qsl(to_query(link)))) == replace(link, prompt=None)
-
-
-HOSTILE = [
-    ({"seed": "x"}, "seed is 'x'; it must be a whole number"),
-    ({"seed": "9" * 5000}, "seed has 5,000 characters"),
-    ({"temperature": "nan"}, "temperature is nan"),
-    ({"chat": "yes"}, "chat is 'yes'; it must be true, false or auto"),
-    ({"chat_template_kwargs": "[1]"}, "chat_template_kwargs is '[1]'; it must be a JSON object"),
-    ({"policy": "<script>"}, "policy is '<script>'; it must be one of"),
-    ({"max_paths": "100000"}, "max_paths is 100000; it must be a whole number from 1 to 256"),
-    ({"cursor": "-3"}, "cursor is -3"),
-    ({"prompt": "x" * 2001}, "prompt has 2,001 characters"),
-    ({"messages": "["}, "the messages are not valid JSON"),
-    (
-        {"messages": '[{"role": "user"}]'},
-        "messages[0] is {'role': 'user'}; a message has only a role",
-    ),
-    ({"messages": '[{"role":"user","content":"\\ud800"}]'}, "not valid text at character 1"),
-    (
-        {"messages": '[{"role":"user","content":"a"}]', "prompt": "b"},
-        "give either a prompt or messages",
-    ),
-    ({"model": "x" * 400}, "model has 400 characters"),
-]
-
-
-@pytest.mark.parametrize(("values", "why"), HOSTILE, ids=lambda value: str(value)[:30])
-def test_a_bad_value_is_explained(values: dict[str, str], why: str) -> None:
-    with pytest.raises(LinkError) as caught:
-        from_query(values)
-    assert why in str(caught.value)
 
 
 VALUES = (
@@ -159,18 +128,11 @@ def test_a_link_to_a_saved_run_opens_it() -> None:
     assert page.value("prompt") == "Again"
 
 
-@pytest.mark.parametrize("name", ["temperature", "messages"])
-def test_the_page_explains_a_bad_link_and_starts_as_usual(name: str) -> None:
-    page = opened(**next(values for values, why in reversed(HOSTILE) if [*values] == [name]))
+@pytest.mark.parametrize("query", [{"temperature": "nan"}, {"messages": "["}])
+def test_the_page_explains_a_bad_link_and_starts_as_usual(query: dict[str, str]) -> None:
+    page = opened(**query)
     assert "This link cannot be opened" in page.errors[0]
     assert page.value("set_max_paths") == bundled_run("bridge").started.config.max_paths
-    assert page.boards
-
-
-@pytest.mark.parametrize("model", ["a" * 256, "~nobody-of-this-name/x", "x\x00y"])
-def test_a_link_to_an_impossible_model_opens_the_page(model: str) -> None:
-    page = opened(model=model, prompt="Hello", seed=5)
-    assert page.value("set_seed") == 5
     assert page.boards
 
 
@@ -192,31 +154,3 @@ def test_the_page_offers_a_link_to_what_is_on_the_screen() -> None:
     assert link == Link(
         example="coin.eab", prompt=started.prompt, model="embedded", config=config, cursor=4
     )
-
-
-@settings(max_examples=150)
-@given(
-    config=CONFIGS,
-    changes=st.lists(
-        st.tuples(
-            st.integers(0, 150),
-            st.integers(0, 12),
-            st.text("%&=+;0123456789abcdefxyz_-.", max_size=8)
-            | st.sampled_from(["%00", "%ed%a0%80", "%ff", "9" * 5000, "&seed=", "&&", "\ud800"]),
-        ),
-        min_size=1,
-        max_size=4,
-    ),
-)
-def test_a_corrupted_link_is_read_or_refused_with_a_short_message(
-    config: BranchingConfig, changes: list[tuple[int, int, str]]
-) -> None:
-    query = to_query(Link(prompt="the red ball", model="embedded", config=config, cursor=3))
-    for place, length, piece in changes:
-        query = query[:place] + piece + query[place + length :]
-    said = ""
-    try:
-        from_query(dict(parse_qsl(query)))
-    except LinkError as error:
-        said = str(error)
-    assert len(said.encode("utf-8")) < 1000

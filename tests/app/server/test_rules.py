@@ -40,32 +40,6 @@ def test_a_file_changes_single_rules(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("max_path = 3", "no rule 'max_path'.*did you mean max_paths"),
-        ("nonsense = 3", "there are: public, models"),
-        ("max_paths = 1", "max_paths is 1; it must be a whole number from 2 to 256"),
-        ("max_paths = true", "max_paths is True; it must be a whole number"),
-        ('models = "embedded"', r'models is .embedded.; it must be a list such as \["embedded"\]'),
-        ('public = "yes"', "public is 'yes'; it must be true or false"),
-        ('visitor = "me"', "visitor is 'me'; it must be one of: tab, address"),
-        ('frame_ancestors = "x; script-src *"', "must be 'none', 'self' or addresses"),
-        ('hosts = "example.org"', r'hosts is .* list such as \["example.org"\]'),
-        (
-            'hosts = ["http://example.org"]',
-            "hosts contains 'http://example.org'; write only the name",
-        ),
-        ('key = "a b"', "key contains spaces"),
-        ("max_paths = ", "cannot be read"),
-        ("\x00", "cannot be read"),
-    ],
-)
-def test_a_wrong_rule_is_refused_with_an_explanation(tmp_path, text, message):
-    with pytest.raises(ConfigError, match=message):
-        load(written(tmp_path, text))
-
-
-@pytest.mark.parametrize(
     "name", ["/no/such/file", "~nobody-of-this-name/x", ".", "a" * 300, "\x00"]
 )
 def test_a_file_that_cannot_be_read_is_refused_with_an_explanation(name):

@@ -26,7 +26,7 @@ from eab.labs.measurement import Report
 from eab.labs.variants.results import agree, cache_variants
 from eab.lessons import bundled_runs
 from eab.models.loading import load_model
-from eab.run import RunFold, fold
+from eab.run import RunFold
 from eab.run.threshold import probe_config
 
 CONFIG = BranchingConfig(max_new_tokens=12, max_paths=4)
@@ -69,13 +69,6 @@ def queued(worker: Worker) -> LiveRun:
     return run
 
 
-def test_a_run_ends_with_the_events_of_the_engine(worker: Worker) -> None:
-    run = ended(start(worker))
-    assert run.status == "ended"
-    assert fold(run.events).samples == run.state.started_run().samples
-    assert worker.find(run.id, RunFold) is run
-
-
 def test_simultaneous_runs_do_not_mix(worker: Worker) -> None:
     prompts = ["Once upon a time", "The cat sat on", "One day, a girl"]
     runs = [start(worker, prompt) for prompt in prompts]
@@ -87,16 +80,6 @@ def test_simultaneous_runs_do_not_mix(worker: Worker) -> None:
     assert [sample.log_prob for sample in beside] == pytest.approx(
         [sample.log_prob for sample in lone], abs=1e-4
     ), "a larger pass rounds its sums in another order"
-
-
-def test_several_runs_grow_at_the_same_time(worker: Worker) -> None:
-    config = BranchingConfig(max_new_tokens=60, max_paths=4)
-    first, second = (start(worker, config=config) for _ in range(2))
-    wait_until(lambda: steps(second) > 5)
-    assert first.active or steps(first) == 60
-    assert abs(steps(first) - steps(second)) < 30
-    first.stop()
-    second.stop()
 
 
 def test_stop_takes_effect_within_one_step(worker: Worker) -> None:
