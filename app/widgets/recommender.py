@@ -13,10 +13,10 @@ from app.widgets.setting_widgets import KEPT
 from app.widgets.status_line import show_problems, start_button, stop_button
 from eab.errors import ConfigError
 from eab.formatting import as_sentence
+from eab.labs.jobs import sweep_job
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.frontier import setting_of
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.job import sweep_job
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.recommendation import (
     CHECK_HEADINGS,
