@@ -46,11 +46,6 @@ page shows the numbers on both sides.
 
 The mean over the prompts is taken per seed. The spread between the seeds gives the interval for the
 mean of {CHECK_SEEDS} other seeds. *Check* runs these, so that you see both numbers.
-
-A ratio of token steps does not answer "how much does it save?", because it depends on what is
-counted. The first implementation of this method did not count its prompt and its dropped paths, but
-counted the prompt for ordinary sampling. So its ratio depended only on the lengths of prompt and
-text. Here every token through the model counts, on both sides.
 """
 
 
