@@ -43,10 +43,7 @@ submitted. Only the passes of this measurement are timed, not those of other tab
 def bar() -> Workload | None:
     """Draw the requests, Measure and Stop; return what Measure serves, if the table allows it."""
     preset, slots, measure, stop = st.columns([5, 2, 2, 2], vertical_alignment="bottom")
-    with preset:
-        request_editor.choose_preset()
-    with slots:
-        request_editor.choose_slots()
+    request_editor.choose(preset, slots)
     with measure:
         words = "Serve these requests on this machine, in all three ways."
         missing = controls.model_missing(here=True)

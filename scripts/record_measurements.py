@@ -40,9 +40,9 @@ from eab.labs.tuning import default_sweep
 from eab.labs.tuning import report as tuning
 from eab.labs.tuning.cell import COSTS, GAINS
 from eab.labs.tuning.frontier import setting_points
-from eab.labs.tuning.job import report_sweep
 from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.sentences import answer_sentence, over_words
+from eab.labs.tuning.sweeping import report_sweep
 from eab.labs.variants.caches import CACHES_LAB
 from eab.labs.variants.drafts import DRAFTS
 from eab.labs.variants.measure import run_variants

@@ -14,7 +14,7 @@ from app.server.store import MAX_NAME, default_sweep_store
 from app.state import status
 from app.state.slot import Entry, Slot, note_in_url, of_kind
 from eab.errors import StoreError
-from eab.labs.tuning.job import sweep_job
+from eab.labs.jobs import sweep_job
 from eab.labs.tuning.report import TuningReport, loads
 from eab.lessons import bundled_runs
 

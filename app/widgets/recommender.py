@@ -13,10 +13,10 @@ from app.widgets.setting_widgets import KEPT
 from app.widgets.status_line import show_problems, start_button, stop_button
 from eab.errors import ConfigError
 from eab.formatting import as_sentence
+from eab.labs.jobs import sweep_job
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.frontier import setting_of
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.job import sweep_job
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.recommendation import (
     CHECK_HEADINGS,
@@ -46,11 +46,6 @@ page shows the numbers on both sides.
 
 The mean over the prompts is taken per seed. The spread between the seeds gives the interval for the
 mean of {CHECK_SEEDS} other seeds. *Check* runs these, so that you see both numbers.
-
-A ratio of token steps does not answer "how much does it save?", because it depends on what is
-counted. The first implementation of this method did not count its prompt and its dropped paths, but
-counted the prompt for ordinary sampling. So its ratio depended only on the lengths of prompt and
-text. Here every token through the model counts, on both sides.
 """
 
 

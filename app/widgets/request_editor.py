@@ -4,6 +4,7 @@ from typing import Final
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from app.widgets.setting_widgets import KEPT
 from eab.errors import ConfigError
@@ -20,13 +21,12 @@ from eab.labs.batching.workloads import (
 )
 from eab.timing import MIN_REPEATS
 
-_PRESET, _SLOTS, _REPEATS, _PATHS = (
-    "batching_preset",
-    "batching_slots",
-    "batching_repeats",
-    "batching_paths",
-)
-_DEFAULTS: Final = {_PRESET: next(iter(PRESETS)), _SLOTS: 4, _REPEATS: MIN_REPEATS, _PATHS: 1}
+_DEFAULTS: Final = {
+    "batching_preset": next(iter(PRESETS)),
+    "batching_slots": 4,
+    "batching_repeats": MIN_REPEATS,
+    "batching_paths": 1,
+}
 _BOUNDS: Final = (
     f"At most {MAX_REQUESTS} requests, {MAX_NEW_TOKENS} new tokens and {MAX_PROMPT:,} characters "
     "each. The model may end a text earlier. All requests arrive at once, in the order of the "
@@ -40,25 +40,16 @@ def ensure_defaults() -> None:
         st.session_state.setdefault(key, value)
 
 
-def choose_preset() -> None:
-    """Draw the choice of a set of requests."""
-    st.selectbox("Requests", [*PRESETS], key=_PRESET, **KEPT)
-
-
-def choose_slots() -> None:
-    """Draw the choice of how many requests share a forward pass."""
-    st.selectbox(
-        "Slots",
-        range(1, MAX_SLOTS + 1),
-        key=_SLOTS,
-        help="The most requests in one forward pass.",
-        **KEPT,
-    )
+def choose(preset: DeltaGenerator, slots: DeltaGenerator) -> None:
+    """Draw the choice of a set of requests, and of how many of them share a forward pass."""
+    preset.selectbox("Requests", [*PRESETS], key="batching_preset", **KEPT)
+    most, words = range(1, MAX_SLOTS + 1), "The most requests in one forward pass."
+    slots.selectbox("Slots", most, key="batching_slots", help=words, **KEPT)
 
 
 def edited() -> pd.DataFrame:
     """Draw the table and the other settings; return `prompt` and `new_tokens` of each request."""
-    preset = st.session_state[_PRESET]
+    preset = st.session_state["batching_preset"]
     table = st.data_editor(
         pd.DataFrame(PRESETS[preset], columns=["prompt", "new_tokens"]),
         num_rows="dynamic",
@@ -78,7 +69,7 @@ def edited() -> pd.DataFrame:
     left.select_slider(
         "Repeats per way",
         range(1, MAX_REPEATS + 1),
-        key=_REPEATS,
+        key="batching_repeats",
         help=(
             f"The ways alternate. Their times are compared if there are at least {MIN_REPEATS} "
             "repeats."
@@ -88,7 +79,7 @@ def edited() -> pd.DataFrame:
     right.select_slider(
         "Paths per request",
         range(1, MAX_PATHS + 1),
-        key=_PATHS,
+        key="batching_paths",
         help="With more than one path, texts fork where the model hesitates.",
         **KEPT,
     )
@@ -97,8 +88,8 @@ def edited() -> pd.DataFrame:
 
 def workload(table: pd.DataFrame) -> Workload:
     """The workload to serve. Raises ConfigError if a row or a setting is out of range."""
-    state = st.session_state
-    return Workload(requests(table), int(state[_SLOTS]), int(state[_REPEATS]), int(state[_PATHS]))
+    numbers = (int(st.session_state[f"batching_{name}"]) for name in ("slots", "repeats", "paths"))
+    return Workload(requests(table), *numbers)
 
 
 def requests(table: pd.DataFrame) -> tuple[ServingRequest, ...]:

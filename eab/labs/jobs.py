@@ -1,7 +1,8 @@
 """The jobs of the laboratories, as a server runs them. Imports no torch."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from eab.config import BranchingConfig
 from eab.engine.job import Job, JobContext
@@ -10,11 +11,19 @@ from eab.errors import ModelError
 from eab.labs.batching.workloads import Workload
 from eab.labs.bmc.results import Experiment
 from eab.labs.measurement import LabEvent, Report
+from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.recommendation import Wanted
+from eab.labs.tuning.report import SweepEvent, TuningReport
+from eab.labs.tuning.sweeping import report_sweep
 from eab.labs.variants.results import REPEATS, Variants
 from eab.weight_formats import AS_LOADED
 
 if TYPE_CHECKING:
     from eab.models.transformers_model import TransformersModel
+
+Purpose: TypeAlias = Literal["sweep", "pilot", "check"]  # of a sweep
 
 
 def experiment_job(experiment: Experiment, rows: int, model_name: str) -> Job[Report]:
@@ -84,3 +93,24 @@ def comparison_job(
         max_turns=config.max_new_tokens * len(variants) * (1 + REPEATS),
         needs_draft="model" in drafters,
     )
+
+
+def sweep_job(
+    purpose: Purpose,
+    grid: Grid,
+    prompts: Sequence[TuningPrompt],
+    model_name: str,
+    known: Sequence[Cell] = (),
+    target: tuple[Wanted, float] | None = None,
+) -> Job[TuningReport]:
+    """A sweep of settings, without the known cells. With a target, it is a pilot."""
+
+    def begin(context: JobContext) -> Iterator[SweepEvent]:
+        limited = replace(grid, base=context.requests[0].config)
+        return report_sweep(context.model, prompts, limited, known, target)
+
+    configs = tuple(grid.configs())
+    # A prompt that is too long for some settings fails only in the cells of those settings.
+    base = replace(grid.base, max_new_tokens=min(config.max_new_tokens for config in configs))
+    requests = tuple(prompt.request(base) for prompt in prompts)
+    return Job(purpose, model_name, TuningReport(), begin, requests, configs)

@@ -26,8 +26,8 @@ from eab.labs.batching.workloads import ServingRequest, Workload
 from eab.labs.bmc import measure as bmc
 from eab.labs.quantization import held_out
 from eab.labs.quantization import measure as quantization
-from eab.labs.tuning import job as tuning
 from eab.labs.tuning import report as tuning_results
+from eab.labs.tuning import sweeping as tuning
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.variants import measure as variants

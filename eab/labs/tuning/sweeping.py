@@ -9,7 +9,7 @@ Cells that one run of the model may answer are an item.
 
 import hashlib
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,16 +20,19 @@ from msgspec import structs
 
 from eab.branching.own import GivenPolicy
 from eab.config import SETTINGS, BranchingConfig
-from eab.errors import ConfigError
-from eab.events import ModelCard
+from eab.errors import ConfigError, RecordError
+from eab.events import ModelCard, Progressed, RunEnded
+from eab.formatting import counted, human_seconds
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.journal import Journal
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.recommendation import MOST_REFINEMENTS, Wanted, next_threshold
 from eab.settings import Real
 
 if TYPE_CHECKING:
+    from eab.labs.tuning.report import SweepEvent
     from eab.models.base import LanguageModel
 
 # Without the model, a finished run can be recomputed for other values of these (eab.what_if).
@@ -211,3 +214,61 @@ def _steps(
             tokens += outcome.item.most_tokens
             failed += len(outcome.item.configs) - len(outcome.cells)
             yield step(outcome.cells, outcome.failures)
+
+
+def report_sweep(
+    model: "LanguageModel",
+    prompts: Sequence[TuningPrompt],
+    grid: Grid,
+    known: Sequence[Cell] = (),
+    target: tuple[Wanted, float] | None = None,
+) -> Iterator["SweepEvent"]:
+    """Make the cells of a grid that are not known; the sweep ends as `failed` if any cell failed.
+
+    With a target, it is the pilot of a threshold: cells follow at thresholds between those of the
+    grid, as long as `next_threshold` returns one, resimulated from the grid's runs if that is
+    exact. RecordError if the known cells, from a stopped sweep, were made with another model.
+    """
+    from eab.labs.tuning.in_process import InProcess
+    from eab.labs.tuning.report import plan_of, sweep_began  # imports pandas
+    from eab.models.machine import describe_machine
+
+    how, card, plan = Measurement(), model.card, plan_of(prompts, grid)
+    executor = InProcess(model, how, remember=target is not None)
+    cells, failures, made, refining = list[Cell](), list[str](), grid, ""
+    for number in range(1 if target is None else 1 + MOST_REFINEMENTS):
+        for index, step in enumerate(sweep_with(executor, prompts, made, None, how, known)):
+            if number == index == 0:
+                _check_known(step, known)
+                of = None if target is not None else plan
+                machine, done = describe_machine(card.device), len(step.cells)
+                yield sweep_began(card.full_name, card.dtype, machine, plan.cells, of, done)
+            cells += step.cells
+            failures += step.failures
+            yield from step.cells
+            share = (step.done + step.failed) / step.total
+            yield Progressed(1.0 if number else share, refining or _progress(step))
+        threshold = None if target is None else next_threshold(cells, *target)
+        if threshold is None or threshold in made.varied["entropy_threshold"]:  # its cells failed
+            break
+        made = replace(grid, varied={"entropy_threshold": [threshold]})
+        refining = f"Refining: {threshold:g} nats"
+    if failures:
+        words = f"{counted(len(failures), 'cell')} failed; the first: {failures[0]}"
+        yield RunEnded(0, "failed", words)
+    else:
+        yield RunEnded(0, "finished")
+
+
+def _check_known(first: SweepStep, known: Sequence[Cell]) -> None:
+    if first.done < len(known):
+        raise RecordError(
+            "the cells so far were made with another model or number format than this server's, "
+            "or with another memory limit, so the sweep cannot be resumed here. Press Run to make "
+            "all cells"
+        )
+
+
+def _progress(step: SweepStep) -> str:
+    left = f", about {human_seconds(step.seconds_left)} left" if step.seconds_left else ""
+    return f"{step.done:,} of {step.total:,} cells{left}"

@@ -15,7 +15,6 @@ from eab.errors import ConfigError
 from eab.labs.tuning import recommendation as words_of
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.job import report_sweep
 from eab.labs.tuning.pictures import pilot_figure
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.recommendation import (
@@ -30,7 +29,7 @@ from eab.labs.tuning.recommendation import (
     recommend,
 )
 from eab.labs.tuning.report import TuningReport
-from eab.labs.tuning.sweeping import sweep
+from eab.labs.tuning.sweeping import report_sweep, sweep
 from eab.models.huggingface import HuggingFaceModel
 
 SWEEPS = 80  # the interval must hold in 95% of them, minus 3.3 standard errors

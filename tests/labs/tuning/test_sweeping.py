@@ -20,11 +20,10 @@ from eab.errors import ConfigError, RecordError
 from eab.labs.tuning.cell import Cell, cell_from_row, cells_table
 from eab.labs.tuning.frontier import varying
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.job import report_sweep
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt, labelled_prompt
 from eab.labs.tuning.report import TuningReport
-from eab.labs.tuning.sweeping import cell_key, sweep
+from eab.labs.tuning.sweeping import cell_key, report_sweep, sweep
 from eab.models.base import LanguageModel
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import fold
