@@ -21,9 +21,9 @@ pytestmark = pytest.mark.slow
 PROMPT = "Once upon a time, there was a"
 LONG = {"prompt": PROMPT, "seed": 1, "max_new_tokens": 60, "max_paths": 16, "min_fork_weight": 0.01}
 ENDLESS = LONG | {"max_new_tokens": 256, "max_paths": 64, "cache": "recompute"}
-# A server that stops a run after eight seconds without a viewer, instead of two minutes.
+UNWATCHED = 5.0  # seconds without a viewer after which a run is stopped, instead of two minutes
 IMPATIENT = (
-    "from app.server import live_run; live_run.UNWATCHED_SECONDS = 8.0;"
+    f"from app.server import live_run; live_run.UNWATCHED_SECONDS = {UNWATCHED};"
     "from app.serve import main; main()"
 )
 
@@ -119,7 +119,7 @@ def test_a_run_ends_after_its_browser_is_closed_and_the_next_visitor_is_served(
     with logging_server(tmp_path, sys.executable, "-c", IMPATIENT) as address:
         tab = begun(address, ENDLESS)
         tab.close()
-        time.sleep(20)  # a later visitor would keep it alive
+        time.sleep(UNWATCHED + 10)  # a later visitor would keep it alive
         later = RawSession(address, f"run={tab.run_id}")
         assert ending(later) == "unwatched"
         assert 0 < len(later.board["steps"]) < ENDLESS["max_new_tokens"]
