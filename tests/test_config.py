@@ -80,7 +80,7 @@ def test_each_unit_of_the_threshold_has_a_range(unit, value, allowed):
         BranchingConfig(entropy_threshold=value, threshold_unit=unit)
 
 
-POLICIES = "fair, original, arithmetic, stochastic-beam, greedy, independent"
+POLICIES = "fair, original, arithmetic, stochastic-beam, beam, greedy, independent"
 
 
 @pytest.mark.parametrize(
@@ -191,6 +191,7 @@ def test_every_argument_of_apply_chat_template_is_reserved():
         ("branching_factor", "branch_factor"),
         ("max_length", "max_new_tokens"),
         ("num_return_sequences", "max_paths"),
+        ("num_beams", "max_paths"),
     ],
 )
 def test_an_unknown_setting_is_refused_with_the_nearest_name(typed, meant):

@@ -35,6 +35,7 @@ POLICIES: Final[tuple[PolicyName, ...]] = (
     "original",
     "arithmetic",
     "stochastic-beam",
+    "beam",
 )
 _VARIED: Final = frozenset({"entropy_threshold", "max_paths", "branch_factor", "policy"})
 _SETS, _NUMBER, _OWN, _RANGE, _COUNT, _FACTORS, _LIMITS, _CHOSEN_POLICIES, _SEEDS, _TOKENS = (
