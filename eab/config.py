@@ -27,10 +27,13 @@ from eab.settings import (
 from eab.text_values import JsonObject, Texts, as_object_text, as_plain_number, as_texts
 from eab.threshold_scales import THRESHOLD_SCALES, ThresholdUnit
 
-PolicyName = Literal["fair", "original", "arithmetic", "stochastic-beam", "greedy", "independent"]
+PolicyName = Literal[
+    "fair", "original", "arithmetic", "stochastic-beam", "beam", "greedy", "independent"
+]
 CacheName = Literal["tree", "paged", "concat-cow", "deep-copy", "recompute"]
 AttentionName = Literal["sliced", "padded"]
 AllocationStep = int | Literal["auto"]
+EarlyStopping = Literal["off", "on", "never"]
 ChatTemplate = bool | Literal["auto"]
 DrafterName = Literal["none", "model", "prompt-lookup", "sibling-lookup", "run-ahead"]
 
@@ -111,8 +114,9 @@ class BranchingConfig:
         BRANCHING,
         "Max paths",
         "Maximum number of paths. fair and stochastic-beam: live and finished paths together. "
-        "original: live paths only, as published. arithmetic: the number of codes. independent: "
-        "the number of texts.",
+        "original: live paths only, as published. arithmetic: the number of codes. beam: "
+        "the number of beams, and of finished texts that are kept. independent: the number of "
+        "texts.",
         widget=Slider(1, 64),
         advanced=False,
     )
@@ -149,11 +153,32 @@ class BranchingConfig:
         "Policy",
         "fair: weights are unbiased and sum to 1. original: the published rule; all texts have "
         "equal weight. arithmetic: max_paths evenly spaced codes over the tree; unbiased. "
-        "stochastic-beam: max_paths different texts, drawn without replacement. greedy: the most "
-        "likely token, no forks. independent: ordinary sampling of max_paths texts, for "
-        "comparison. Only fair and original use the threshold.",
+        "stochastic-beam: max_paths different texts, drawn without replacement. beam: beam search "
+        "with max_paths beams. greedy: the most likely token, no forks. independent: ordinary "
+        "sampling of max_paths texts, for comparison. Only fair and original use the threshold.",
         more="In Python also [one of your own](library.md#a-policy-of-your-own).",
         widget=Menu(tuple(name for name in get_args(PolicyName) if name != "greedy")),
+    )
+    length_penalty: float = setting(
+        1.0,
+        Real(-10.0, 10.0, hint="0 ranks texts by their probability"),
+        BRANCHING,
+        "Length penalty",
+        "Beam search ranks finished texts by ln p / tokens to this power (policy beam): above 0, "
+        "long texts rank higher, below 0, short ones; 0 ranks by probability.",
+        more="As in transformers.",
+        widget=Slider(-2.0, 2.0, 0.1),
+    )
+    early_stopping: EarlyStopping = setting(
+        "off",
+        Choice(get_args(EarlyStopping)),
+        BRANCHING,
+        "Early stopping",
+        "When beam search ends, once max_paths texts are finished (policy beam). on: at once. off: "
+        "if no live path scores higher at its present length. never: if none could at its best "
+        "length.",
+        more="As in transformers; in Python also its True and False.",
+        widget=Menu(get_args(EarlyStopping)),
     )
 
     temperature: float = setting(
@@ -364,6 +389,8 @@ class BranchingConfig:
         said, heat = given["threshold_unit"], given["temperature"]
         if isinstance(said, str) and said == "normalized":
             given["threshold_unit"] = "normalised"
+        if isinstance(given["early_stopping"], bool):
+            given["early_stopping"] = "on" if given["early_stopping"] else "off"
         given |= {name: SETTINGS[name].default for name in _OFF_AS_NONE if given[name] is None}
         if isinstance(heat, int | float) and heat == 0 and self.policy in ("fair", "greedy"):
             given |= {"temperature": 1.0, "policy": "greedy"}
@@ -381,6 +408,8 @@ class BranchingConfig:
         return cls(**settings)
 
 
+OF_BEAMS: Final = ("length_penalty", "early_stopping")  # settings that only beam search has
+DRAWLESS: Final = ("beam", "greedy")  # policies that are the same for every seed
 SETTINGS: Final[Mapping[str, Setting]] = settings_of(BranchingConfig)
 # Settings that other libraries turn off with None
 _OFF_AS_NONE: Final = ("top_k", "top_p", "min_p", "repetition_penalty", "stop")

@@ -313,6 +313,7 @@ _ELSEWHERE: Final = {
     "max_length": "max_new_tokens",
     "max_tokens": "max_new_tokens",
     "n_predict": "max_new_tokens",
+    "num_beams": "max_paths",
     "num_return_sequences": "max_paths",
     "repeat_penalty": "repetition_penalty",
     "stop_strings": "stop",

@@ -47,6 +47,7 @@ _ALSO_TAKEN: Final = {
     "top_k": "int | None",
     **dict.fromkeys(("top_p", "min_p", "repetition_penalty"), "float | None"),
     "policy": "PolicyName | GivenPolicy",
+    "early_stopping": "EarlyStopping | bool",
 }
 _WAYS: Final = {
     "tree": "a row of K and V is written once and shared by all paths below it",

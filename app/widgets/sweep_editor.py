@@ -34,6 +34,7 @@ POLICIES: Final[tuple[PolicyName, ...]] = (
     "original",
     "arithmetic",
     "stochastic-beam",
+    "beam",
 )
 # The values on offer of the settings that vary, besides the threshold
 _OFFERED: Final[Mapping[str, tuple[Any, ...]]] = {

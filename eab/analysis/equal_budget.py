@@ -15,8 +15,11 @@ def mean_tokens_per_text(run: RunState) -> float:
 
     Under `fair` and `independent` it is an unbiased estimate for ordinary samples.
     """
+    leaves = run.leaves()
+    total = math.fsum(leaf.weight for leaf in leaves) or 1.0
+    lengths = (max(0, sum(1 for _ in run.tokens(leaf.id)) - 1) for leaf in leaves)
     return math.fsum(
-        leaf.weight * max(0, sum(1 for _ in run.tokens(leaf.id)) - 1) for leaf in run.leaves()
+        leaf.weight / total * length for leaf, length in zip(leaves, lengths, strict=True)
     )
 
 

@@ -10,6 +10,7 @@ from eab.config import (
     CacheName,
     ChatTemplate,
     DrafterName,
+    EarlyStopping,
     PolicyName,
 )
 from eab.engine.request import GivenProcessors
@@ -48,10 +49,20 @@ class OtherSettings(TypedDict, total=False):
     policy: PolicyName | GivenPolicy
     """fair: weights are unbiased and sum to 1. original: the published rule; all texts have equal
     weight. arithmetic: max_paths evenly spaced codes over the tree; unbiased. stochastic-beam:
-    max_paths different texts, drawn without replacement. greedy: the most likely token, no
-    forks. independent: ordinary sampling of max_paths texts, for comparison. Only fair and
-    original use the threshold. Allowed: fair, original, arithmetic, stochastic-beam, greedy,
-    independent. Default: fair.
+    max_paths different texts, drawn without replacement. beam: beam search with max_paths
+    beams. greedy: the most likely token, no forks. independent: ordinary sampling of max_paths
+    texts, for comparison. Only fair and original use the threshold. Allowed: fair, original,
+    arithmetic, stochastic-beam, beam, greedy, independent. Default: fair.
+    """
+    length_penalty: float
+    """Beam search ranks finished texts by ln p / tokens to this power (policy beam): above 0, long
+    texts rank higher, below 0, short ones; 0 ranks by probability. Allowed: -10 to 10. Default:
+    1.
+    """
+    early_stopping: EarlyStopping | bool
+    """When beam search ends, once max_paths texts are finished (policy beam). on: at once. off: if
+    no live path scores higher at its present length. never: if none could at its best length.
+    Allowed: off, on, never. Default: off.
     """
     temperature: float
     """Divides the logits before sampling. Values below 1 favour likely tokens, values above 1
@@ -145,6 +156,7 @@ class Settings(OtherSettings, total=False):
     """
     max_paths: int
     """Maximum number of paths. fair and stochastic-beam: live and finished paths together.
-    original: live paths only, as published. arithmetic: the number of codes. independent: the
-    number of texts. Allowed: 1 to 256. Default: 12.
+    original: live paths only, as published. arithmetic: the number of codes. beam: the number
+    of beams, and of finished texts that are kept. independent: the number of texts. Allowed: 1
+    to 256. Default: 12.
     """

@@ -7,6 +7,7 @@ paths the path limit drops.
 - `original` is the published rule of entropy-adaptive branching, to reproduce it.
 - `arithmetic` follows evenly spaced codes over the tree; it is also unbiased.
 - `stochastic-beam` draws different texts without replacement and weighs them by importance.
+- `beam` is beam search: the most probable continuations at each step; it draws nothing.
 - `greedy` takes the most likely token and never forks; it probes a prompt for the rank
   threshold.
 - `independent` is ordinary sampling, for comparison: max_paths texts that depend on the prompt
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from eab.branching.arithmetic import ArithmeticPolicy
+from eab.branching.beam import BeamPolicy
 from eab.branching.fair import FairPolicy
 from eab.branching.own import GivenPolicy, check_is_there, own_policy
 from eab.branching.policy import (
@@ -156,6 +158,8 @@ def make_policy(
             return ArithmeticPolicy(config)
         case "stochastic-beam":
             return StochasticBeamPolicy(config)
+        case "beam":
+            return BeamPolicy(config)
         case "greedy":
             return GreedyPolicy(config)
         case "independent":

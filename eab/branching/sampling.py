@@ -193,6 +193,16 @@ class Predictions:
         best = largest(self._scores, min(count, self._scores.shape[1]))[0]
         return (best - best[:, :1]) * temperature + self._best_logit
 
+    def best_continuations(self, log_probs: Sequence[float], count: int) -> list[tuple[int, int]]:
+        """The most probable continuations by one token of texts with these ln p, one for each batch
+        index: at most `count` pairs of batch index and token, most probable first.
+        """
+        ends = torch.tensor(log_probs, dtype=self._scores.dtype) - self._best - self._log_total
+        texts = (self._scores + ends[:, None]).view(1, -1)
+        values, places = largest(texts, min(count, texts.shape[1]))
+        possible = places[values > -torch.inf].tolist()
+        return [divmod(place, self._scores.shape[1]) for place in possible]
+
     def _look_up(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Compute ln p of these pairs of batch index and token, unless already known."""
         new = [(index, token) for index, token in pairs if token not in self._known[index]]

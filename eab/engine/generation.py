@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from eab.branching.beam import BeamPolicy
 from eab.branching.logits_processing import processed
 from eab.branching.own import Processor
 from eab.branching.policy import Leaf, Policy
@@ -50,6 +51,8 @@ class Generation:
         self.processors, self._logits_reader = processors, logits_reader
         drafter = speculator.drafter if speculator is not None else None
         self.paths = Paths(model, started, cache, drafter)
+        if isinstance(policy, BeamPolicy):
+            policy.ends = self.paths.ends
         self.drafting = Drafting(model, self.paths, cache, policy, speculator)
         self._in_pass: list[Leaf] = []  # the paths of the current forward pass
         self._counted: list[tuple[Lookahead, int]] = []  # how many of their tokens it computes

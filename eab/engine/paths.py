@@ -254,6 +254,16 @@ class Paths:
         self.release(leaf.path)
         return replace(leaf, finished=True)
 
+    def ends(self, leaf: Leaf, token: int) -> bool:
+        """Whether the text of a live path ends if this token follows."""
+        state = self.lookahead[leaf.path]
+        state.search(self._stop, self._text_of)
+        return (
+            token in self._model.stop_ids
+            or self.step + 1 >= self._config.max_new_tokens
+            or (bool(self._stop) and self._stop.search(state.tail, self._text_of(token))[1] > 0)
+        )
+
     def _text_of(self, token: int) -> str:
         return "" if self._model.is_special(token) else self._model.text(token)
 

@@ -115,6 +115,11 @@ def limit_sentence(run: RunState) -> str:
             "With the policy stochastic-beam, the weight of a text depends on its probability "
             "and on the chance of drawing it, so it is not the product of its shares."
         )
+    if run.started.config.policy == "beam":
+        return (
+            "With the policy beam, the weight of a text is its probability. That of dropped texts "
+            "is not passed on, so the weights sum to less than 100%."
+        )
     if run.started.config.policy == "original":
         return (
             "With the policy original, all texts have equal weight, so a weight is not the "
@@ -311,6 +316,8 @@ def _weight_words(samples: Sequence[Sample], policy: str) -> str:
     texts, most = counted(len(samples), "text"), f"{samples[0].weight:.1%}"
     if len(samples) == 1:
         return "The only text"
+    if policy == "beam":
+        return f"First of {texts} by score (probability {samples[0].weight:.1%})"
     if policy == "original":
         return f"The {texts} have equal weight ({most} each); the first is"
     if math.isclose(samples[0].weight, samples[-1].weight):

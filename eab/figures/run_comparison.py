@@ -28,6 +28,7 @@ _SAME: Final = "the same"
 _POLICIES: Final = {
     "fair": "entropy-adaptive branching",
     "original": "branching by the published rule",
+    "beam": "beam search",
     "greedy": "greedy decoding",
     "independent": "ordinary sampling",
 }

@@ -276,7 +276,9 @@ class RunState:
         return tuple(reversed(ids))
 
     def leaves(self) -> list[Path]:
-        """Live and finished paths, in order of birth; their weights sum to 1."""
+        """Live and finished paths, in order of birth; their weights sum to 1, or under the policy
+        `beam` to the probability of their texts.
+        """
         return [path for path in self.paths if path.status in ("live", "finished")]
 
     def forks(self) -> list[Path]:
@@ -377,8 +379,12 @@ class RunState:
 
     @property
     def samples(self) -> list[Sample]:
-        """All leaves as samples, heaviest first; equal weights in order of birth."""
-        samples = [self.sample(leaf.id) for leaf in self.leaves()]
+        """All leaves as samples, heaviest first; equal weights in order of birth. Those of beam
+        search by score, as transformers returns them: its `num_return_sequences` first ones.
+        """
+        samples, config = [self.sample(leaf.id) for leaf in self.leaves()], self.started.config
+        if config.policy == "beam":
+            return sorted(samples, key=lambda sample: -sample.beam_score(config.length_penalty))
         return [samples[at] for at in largest_first([sample.weight for sample in samples])]
 
     @property

@@ -130,7 +130,8 @@ class Sample:
     Attributes:
         text: The text without control tokens, up to any stop string.
         tokens: The generated tokens, including those of the stop string.
-        weight: Its weight in an estimate; the weights of all samples sum to 1.
+        weight: Its weight in an estimate; the weights of all samples sum to 1, or under the policy
+            `beam` to the probability of their texts.
         finish_reason: `unfinished` while the run continues or if it was stopped.
         lineage: Ids of its paths, from the root to the leaf.
         reward: Its reward or label, if it was imported with one.
@@ -165,6 +166,11 @@ class Sample:
         """ln of the probability of the text, the sum of `log_probs`; None if one is unknown."""
         return log_prob_of(self.tokens)
 
+    def beam_score(self, length_penalty: float = 1.0) -> float:
+        """By what beam search ranks it, `sequences_scores` in transformers; -inf if unknown."""
+        known = self.log_prob if self.tokens else None
+        return -math.inf if known is None else beam_score(known, len(self.tokens), length_penalty)
+
     @property
     def mean_entropy(self) -> float | None:
         """The mean of the entropies that were measured; None if there are none."""
@@ -175,6 +181,11 @@ def log_prob_of(tokens: Sequence[Token]) -> float | None:
     """ln of the probability of these tokens together; None if that of one is unknown."""
     known = [token.log_prob for token in tokens if token.log_prob is not None]
     return math.fsum(known) if len(known) == len(tokens) else None
+
+
+def beam_score(log_prob: float, tokens: int, length_penalty: float) -> float:
+    """By what beam search ranks texts: ln of the probability, per token with a penalty of 1."""
+    return log_prob / math.pow(tokens, length_penalty)
 
 
 def least_probability(tokens: Sequence[Token]) -> float:

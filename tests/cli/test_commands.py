@@ -1,6 +1,7 @@
 """The command line as people use it: exit codes, files, messages."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -71,6 +72,20 @@ def test_a_run_reuses_the_prompt_that_its_probe_computed(
     out = eab_here("run", PROMPT, "--max-new-tokens", "2", *options, "--json", "-")
     tokens = json.loads(out.stdout)["tokens_reused"]
     assert tokens == (len(PROMPT.split()) if reused else 0), "all but the last token"
+
+
+def test_beams_are_listed_by_score_and_weigh_their_probability() -> None:
+    rules = ("--length-penalty", "2", "--early-stopping", "never", "--max-paths", "3")
+    out = eab_here(
+        "run", PROMPT, "--policy", "beam", *rules, "--max-new-tokens", "4", "--json", "-"
+    )
+    samples = json.loads(out.stdout)["samples"]
+    scores = [one["log_prob"] / len(one["token_ids"]) ** 2 for one in samples]
+    assert len(samples) <= 3
+    assert scores == sorted(scores, reverse=True)
+    assert [one["weight"] for one in samples] == pytest.approx(
+        [math.exp(one["log_prob"]) for one in samples]
+    )
 
 
 @pytest.mark.parametrize("part", ["text", "sentence"])

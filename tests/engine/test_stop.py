@@ -96,7 +96,7 @@ def stopped_run(twins) -> Callable[[str], RunState]:
         model = twins("llama").ours
         settings = {"entropy_threshold": 2.0, "max_paths": 6, "max_new_tokens": 24, "seed": 2}
         first = BranchingConfig(policy=policy, **settings)
-        text = run_of(model, PROMPT, first).samples[0].text
+        text = max((one.text for one in run_of(model, PROMPT, first).samples), key=len)
         stop = (text[len(text) // 2 : len(text) // 2 + 5], text[20:23])
         run = run_of(model, PROMPT, replace(first, stop=stop))
         assert any(path.cut for path in run.paths)

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from table_model import TableModel
 
+from eab.branching.beam import BeamPolicy
 from eab.branching.own import GivenPolicy
 from eab.branching.policies import make_policy
 from eab.branching.policy import Child, Leaf, Member, Policy, grown
@@ -25,6 +26,9 @@ def samples_of(
     policy = make_policy(config, config.entropy_threshold, given)
     samples: list[Sample] = [((), Leaf(0, ROOT, 1.0, 0.0))]
     for step in range(config.max_new_tokens):
+        if isinstance(policy, BeamPolicy):
+            last = step + 1 == config.max_new_tokens
+            policy.ends = lambda _, token, last=last: last or token in model.stop_ids
         live = [(text, leaf) for text, leaf in samples if not leaf.finished]
         if not live:
             break

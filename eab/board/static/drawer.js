@@ -67,7 +67,8 @@ const TOPICS = [
   [
     "Shares and weights",
     "The percentage on an edge is the branch's share at its fork. The percentage beside a text is its " +
-      "weight: the part of all probability that it stands for. The weights of all texts sum to 100%.",
+      "weight: the part of all probability that it stands for. The weights of all texts sum to 100%, " +
+      "or to less with the policy beam.",
   ],
   [
     "Which forks decide the answer?",

@@ -16,6 +16,7 @@ const FORKS_WITHOUT_THRESHOLD = {
   arithmetic: "The codes of this path chose different tokens here.",
   "stochastic-beam":
     "Several continuations of this path are among the texts of highest perturbed log-probability.",
+  beam: "Several continuations of this path are among the most probable ones of all beams.",
 };
 
 /**

@@ -56,7 +56,9 @@ const LEGENDS = {
       isDetail: true,
       notIn: "diff",
       words: "12% beside a text: weight",
-      help: "The part of all probability that this text stands for. The weights sum to 100%.",
+      help:
+        "The part of all probability that this text stands for. The weights sum to 100%, or to " +
+        "less with the policy beam.",
     },
     {
       isDetail: true,

@@ -1,11 +1,11 @@
 """Answers every question greedily, by a tree, and by independent texts for about equal tokens."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from eab.analysis.answer_parts import Part
 from eab.analysis.answers import group_answers
+from eab.analysis.equal_budget import mean_tokens_per_text
 from eab.analysis.same_answer import SameAnswer
 from eab.analysis.uncertainty import uncertainty
 from eab.caches.prefix_cache import PrefixCache
@@ -47,9 +47,7 @@ def answer_rows(
             run.raise_if_failed()
             row = {"sampling": way, **_row(question, run, part, same)}
             if way == TREE:
-                # The last token of a text never goes through the model.
-                texts_by_weight = ((each.weight, len(each.token_ids) - 1) for each in run.samples)
-                per_text += math.fsum(weight * length for weight, length in texts_by_weight)
+                per_text += mean_tokens_per_text(run)
                 tokens += row["tokens"]
             yield row
 

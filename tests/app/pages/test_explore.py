@@ -90,6 +90,23 @@ def test_run_generates_from_the_prompt_and_the_status_lists_later_changes(page: 
     assert "Press Run" in page.status
 
 
+def test_the_settings_of_beam_search_are_offered_with_it_and_dropped_beams_are_drawn(
+    page: Tab,
+) -> None:
+    def offered() -> set[str]:
+        keys = {"set_length_penalty", "set_early_stopping"}
+        return keys & {one.key for one in (*page.slider, *page.selectbox)}
+
+    assert not offered()
+    page.put(set_policy="beam")
+    assert len(offered()) == 2
+    page.generate(prompt="The cat sat on the", set_max_new_tokens=5, set_early_stopping="never")
+    assert last_request().config.early_stopping == "never"
+    assert "pruned" in {path["status"] for path in page.board["paths"]}
+    page.put(set_policy="fair")
+    assert not offered()
+
+
 def test_a_run_that_stopped_because_nobody_watched_says_so_later(
     page: Tab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
