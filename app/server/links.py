@@ -1,4 +1,4 @@
-"""A link to a run: where it is found, its prompt and settings, and the step of the cursor.
+"""A link to a run: where it is found, its labels, its prompt and settings, and the cursor's step.
 
 Links are untrusted: each value is checked, one bad value makes the whole link invalid, and no link
 starts a run.
@@ -10,15 +10,17 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 from urllib.parse import urlencode
 
+import msgspec
+
 from eab.branching.presets import starting_config
 from eab.config import AUTO, AllocationStep, BranchingConfig, ChatTemplate
 from eab.errors import ConfigError, LinkError, PromptError
-from eab.events import Message
+from eab.events import LabelRule, Message
 from eab.events.chat import as_json, parse_messages, prompt_or_messages
 
 MAX_PROMPT: Final = 2000  # characters; browsers and chat programs truncate long links
 MAX_VALUE: Final = 300  # characters of any other value
-_LONG: Final = ("prompt", "messages", "chat_template_kwargs", "stop")
+_LONG: Final = ("prompt", "messages", "chat_template_kwargs", "stop", "labels")
 MAX_STEP: Final = 1_000_000
 _SETTINGS: Final = {
     field.name: field.type for field in fields(BranchingConfig) if field.name != "kv_limit_mib"
@@ -33,6 +35,7 @@ class Link:
     run: str = ""  # the id of a run that the server remembers
     saved: str = ""
     example: str = ""  # the file of a bundled run
+    labels: tuple[LabelRule, ...] = ()  # of a saved or bundled run, in place of its own
     prompt: str | None = None  # or the title of the messages; None if the link has neither
     messages: tuple[Message, ...] = ()  # a chat in place of the prompt
     model: str = ""
@@ -50,6 +53,7 @@ def to_query(link: Link) -> str:
     values: dict[str, Any] = {
         name: getattr(link, name) for name in ("run", "saved", "example", "model")
     }
+    values["labels"] = _labels_text(link)
     values |= {"messages": _messages_text(link)} if link.messages else {"prompt": link.prompt}
     if link.config is not None:
         values |= {name: getattr(link.config, name) for name in _SETTINGS}
@@ -71,6 +75,8 @@ def what_it_opens(link: Link) -> str:
         return (
             "Opens this run as long as the server has it; after that, only its prompt and settings."
         )
+    if len(_labels_text(link)) > MAX_PROMPT:
+        return "Opens this run at this step, without its labels, which are too long for a link."
     if link.saved or link.example:
         return "Opens this run at this step."
     return "Opens the prompt and settings; the link does not contain the run file."
@@ -93,7 +99,10 @@ def from_query(values: Mapping[str, str]) -> Link:
         raise LinkError(f"cursor is {cursor}; it must be a step from 0 to {MAX_STEP:,}")
     prompt, messages = _what_to_run(values)
     places = {name: values.get(name, "") for name in ("run", "saved", "example", "model")}
-    return Link(**places, prompt=prompt, messages=messages, config=config, cursor=cursor)
+    labels = _labels(values["labels"]) if "labels" in values else ()
+    return Link(
+        **places, labels=labels, prompt=prompt, messages=messages, config=config, cursor=cursor
+    )
 
 
 def _what_to_run(values: Mapping[str, str]) -> tuple[str | None, tuple[Message, ...]]:
@@ -104,6 +113,17 @@ def _what_to_run(values: Mapping[str, str]) -> tuple[str | None, tuple[Message, 
         return prompt_or_messages(prompt, [*parse_messages(text)])
     except PromptError as error:
         raise LinkError(str(error)) from error
+
+
+def _labels_text(link: Link) -> str:
+    return msgspec.json.encode(link.labels).decode() if link.labels else ""
+
+
+def _labels(text: str) -> tuple[LabelRule, ...]:
+    try:
+        return msgspec.json.decode(text, type=tuple[LabelRule, ...])
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise LinkError(f"labels is {text[:40]!r}, which names no labels: {error}") from error
 
 
 def _messages_text(link: Link) -> str:

@@ -124,8 +124,10 @@ def link_to(run: OpenRun) -> Link:
     """A link to this run: where it is found, its prompt, unless it is token ids, and settings."""
     has_text = run.started is None or not run.started.by_token_ids
     place = {name: run.details.link_ids.get(name, "") for name in ("run", "saved", "example")}
+    is_kept = run.run is not None and (place["saved"] or place["example"])
     return Link(
         **place,
+        labels=run.run.labels if run.run is not None and is_kept else (),
         prompt=run.asked.prompt if has_text else None,
         messages=run.asked.messages,
         model=run.model,
@@ -315,6 +317,11 @@ def _follow(link: Link) -> None:
             open_recording(_opening())
     run = _with_details(_SLOT.current())
     _show(run, replace(run.details, cursor=link.cursor))
+    if link.labels and (link.saved or link.example):
+        try:
+            label(run.key, [rule._asdict() for rule in link.labels])
+        except EabError as error:
+            notify(f"The labels of this link cannot be shown: {error}")
 
 
 def _opening() -> bundled_runs.Recording:

@@ -16,7 +16,7 @@ from app.server.store import default_store
 from app.state.tab import Details, OpenRun, link_to
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import LinkError
-from eab.events import Message
+from eab.events import LabelRule, Message
 from eab.run import RunFold
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200)
@@ -26,6 +26,9 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20
     st.builds(
         Link,
         run=st.text("abcdef-_0", max_size=16),
+        labels=st.lists(
+            TEXT.map(lambda text: LabelRule(text[:9], "contains", text)), max_size=2
+        ).map(tuple),
         prompt=st.none() | TEXT,
         model=st.sampled_from(["", "embedded", "./a model", "org/name"]),
         config=st.none() | CONFIGS,
@@ -116,6 +119,21 @@ def test_the_page_restores_prompt_settings_model_and_cursor() -> None:
     assert (page.board["run"], page.board["cursor"]) == ("recorded-coin.eab", 3)
 
 
+def test_a_link_to_a_bundled_run_has_its_labels() -> None:
+    rules = (LabelRule("good", "mark", path=1), LabelRule("heads", "contains", text="heads"))
+    page = opened(**dict(parse_qsl(to_query(Link(example="coins.eab", labels=rules)))))
+    assert [rule["label"] for rule in page.board["labels"]["rules"]] == ["good", "heads"]
+    link = from_query(dict(parse_qsl(page.board["offers"]["link"]["query"])))
+    assert link.labels == rules
+    many = Link(example="coins.eab", labels=rules * MAX_PROMPT)
+    assert "without its labels" in what_it_opens(many)
+    assert from_query(dict(parse_qsl(to_query(many)))) == Link(example="coins.eab")
+    nowhere = (LabelRule("good", "mark", path=999),)
+    page = opened(**dict(parse_qsl(to_query(Link(example="coins.eab", labels=nowhere)))))
+    assert "The labels of this link cannot be shown" in page.errors[0]
+    assert page.board["labels"] is None
+
+
 def test_a_link_to_a_saved_run_opens_it() -> None:
     store = default_store()
     saved = store.save("linked", bundled("bent"))
@@ -128,7 +146,7 @@ def test_a_link_to_a_saved_run_opens_it() -> None:
     assert page.value("prompt") == "Again"
 
 
-@pytest.mark.parametrize("query", [{"temperature": "nan"}, {"messages": "["}])
+@pytest.mark.parametrize("query", [{"temperature": "nan"}, {"messages": "["}, {"labels": "[3]"}])
 def test_the_page_explains_a_bad_link_and_starts_as_usual(query: dict[str, str]) -> None:
     page = opened(**query)
     assert "This link cannot be opened" in page.errors[0]
