@@ -34,6 +34,7 @@ CacheName = Literal["tree", "paged", "concat-cow", "deep-copy", "recompute"]
 AttentionName = Literal["sliced", "padded"]
 AllocationStep = int | Literal["auto"]
 EarlyStopping = Literal["off", "on", "never"]
+StopWhen = Literal["ended", "decided"]
 ChatTemplate = bool | Literal["auto"]
 DrafterName = Literal["none", "model", "prompt-lookup", "sibling-lookup", "run-ahead"]
 
@@ -236,6 +237,16 @@ class BranchingConfig:
         "Maximum number of tokens generated per path.",
         widget=Slider(1, 256),
         advanced=False,
+    )
+    stop_when: StopWhen = setting(
+        "ended",
+        Choice(get_args(StopWhen)),
+        SAMPLING,
+        "End of the run",
+        "ended: when all texts have ended. decided: as soon as no other first sentence, seen or "
+        "not, can be more likely than the one that leads; this is certain.",
+        more="A decided run keeps its unfinished texts. Their weights are as in a stopped run.",
+        widget=Buttons({"ended": "all texts have ended", "decided": "the answer is decided"}),
     )
     stop: tuple[str, ...] = setting(
         (),

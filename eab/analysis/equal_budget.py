@@ -37,4 +37,5 @@ def independent_config(run: RunState, budget: Budget) -> BranchingConfig:
         policy="independent",
         max_paths=min(MAX_PATHS, max(1, count)),
         cache="tree",
+        stop_when="ended",
     )

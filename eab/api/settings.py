@@ -12,6 +12,7 @@ from eab.config import (
     DrafterName,
     EarlyStopping,
     PolicyName,
+    StopWhen,
 )
 from eab.engine.request import GivenProcessors
 from eab.threshold_scales import ThresholdUnit
@@ -87,6 +88,11 @@ class OtherSettings(TypedDict, total=False):
     """
     max_new_tokens: int
     """Maximum number of tokens generated per path. Allowed: 1 to 4096. Default: 48."""
+    stop_when: StopWhen
+    """ended: when all texts have ended. decided: as soon as no other first sentence, seen or not,
+    can be more likely than the one that leads; this is certain. Allowed: ended, decided.
+    Default: ended.
+    """
     stop: str | Sequence[str] | None
     """A path ends when its text contains one of these strings. The text is cut before the string.
     Allowed: at most 4 texts of at most 100 characters. Default: empty.

@@ -128,10 +128,10 @@ def repeat(
     if config.threshold_unit == "rank":  # its probe is known
         nats = run.started.threshold_nats
         config = replace(config, entropy_threshold=nats, threshold_unit="nats")
+    config = replace(config, drafter="none", stop_when="ended")  # the same texts, all of them
     tokens, done = run.started.continued_tokens, 0
     requests = {
-        # the same texts as with a drafter
-        seed: continue_from(model, run.started, tokens, replace(config, seed=seed, drafter="none"))
+        seed: continue_from(model, run.started, tokens, replace(config, seed=seed))
         for seed in seeds
     }
     for ended, steps in _made(model, requests, prefix_cache(model.kv_shape, PREFIX_CACHE_MIB)):
@@ -208,7 +208,7 @@ class _Writer:
     def __init__(self, model: LanguageModel, run: RunState) -> None:
         _check(model, run)
         self._model, self._run = model, run
-        self._greedy = replace(probe_config(run.started.config), stop=())
+        self._greedy = replace(probe_config(run.started.config), stop=(), stop_when="ended")
         self._prefixes = prefix_cache(model.kv_shape, PREFIX_CACHE_MIB)
         with torch.inference_mode():
             request = self._request((), run.started.config)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from eab.caches.prefix_cache import common_length
 from eab.caches.prefixed_tree import Prefixes
 from eab.engine.build import build
+from eab.engine.deciding import Deciding
 from eab.engine.forward_pass import Part
 from eab.engine.generation import Generation
 from eab.engine.kv_need import KVNeed, kv_need
@@ -49,14 +50,19 @@ def decode(
         events: Receives the events of the run, including RunEnded.
         prefixes: The part of the prefix cache that the run may use; None to use none.
     """
-    steps, generation = 0, None
+    steps, generation, deciding = 0, None, Deciding(request.config)
     try:
         threshold_nats = yield from _threshold_in_nats(model, request, events, prefixes)
         generation = build(model, request, threshold_nats, draft, prefixes)
         events.append(generation.started)
-        while generation.live:
-            events += yield generation
+        is_decided = deciding.decides([generation.started])
+        while generation.live and not is_decided:
+            events += (new := (yield generation))
             steps = generation.step
+            is_decided = deciding.decides(new)
+        if generation.live:
+            generation.keep_texts()
+        events.append(RunEnded(steps, "decided" if generation.live else "finished"))
     except Stopped:
         if generation is not None:
             generation.keep_texts()
@@ -69,8 +75,6 @@ def decode(
         events.append(_failed(steps, error, OUT_OF_MEMORY))
         if model.kv_pool is not None:
             model.kv_pool.clear()
-    else:
-        events.append(RunEnded(steps, "finished"))
     finally:
         if generation is not None:
             generation.cache.let_go()

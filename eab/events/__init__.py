@@ -74,7 +74,7 @@ __all__ = [
 ]
 
 FinishReason = Literal["stop", "length"]
-EndReason = Literal["finished", "stopped", "unwatched", "failed"]
+EndReason = Literal["finished", "decided", "stopped", "unwatched", "failed"]
 WhatIfKind = Literal["", "exact", "approximate"]
 
 
@@ -287,7 +287,9 @@ class RunEnded(_Kind, frozen=True):
     """The last event that the engine emits."""
 
     step: fields.StepIndex  # steps decided so far
-    reason: EndReason  # `unwatched`: the server stopped the run because no open tab watched it
+    # `decided`: see `eab.engine.deciding`; `unwatched`: the server stopped the run because no open
+    # tab watched it
+    reason: EndReason
     message: fields.Message = ""  # what went wrong, if the reason is `failed`
 
     @property

@@ -18,6 +18,7 @@ from eab.speculation.stats import speculation_stats
 
 ENDINGS: Final[dict[EndReason, str]] = {
     "finished": "Done",
+    "decided": "Decided",
     "stopped": "Stopped",
     "unwatched": "Stopped (its tab was closed)",
     "failed": "Failed",
@@ -251,7 +252,7 @@ def _reuse(run: RunState) -> str:
 def _ending(run: RunState) -> str:
     if run.ended is None:
         return " Unfinished."
-    if run.ended.stopped:
+    if run.ended.stopped or run.ended.reason == "decided":
         return f" {ENDINGS[run.ended.reason]}."
     return " Failed: " if run.ended.reason == "failed" else ""
 

@@ -308,6 +308,13 @@ class RunState:
         ]
 
     @property
+    def tokens_left(self) -> int:
+        """How many more tokens its live texts may have."""
+        longest = self.started.config.max_new_tokens
+        live = [path.id for path in self.paths if path.status == "live"]
+        return sum(longest - sum(1 for _ in self.tokens(path)) for path in live)
+
+    @property
     def was_cut(self) -> bool:
         """Whether a text ended at `max_new_tokens`, so that it can go on."""
         return any(leaf.finish_reason == "length" for leaf in self.leaves())

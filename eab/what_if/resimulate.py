@@ -212,12 +212,12 @@ class _Resimulator:
         ended = self.trace.ended
         if ended is not None and ended.reason == "failed":
             self.generation.prepare()
-        if ended is None or not ended.stopped:  # a run stopped at this step ends the same way
-            last = max(0, self.generation.step - 1)
-            self.unknowns += [Unknown(last, leaf.path, "ended") for leaf in self.generation.live]
-        return RunEnded(
-            self.generation.step, ended.reason if ended is not None and ended.stopped else "stopped"
-        )
+        # a run that was stopped at this step, or is the same and decided, ends the same way
+        if ended is not None and (ended.stopped or (self.same and ended.reason == "decided")):
+            return RunEnded(self.generation.step, ended.reason)
+        last = max(0, self.generation.step - 1)
+        self.unknowns += [Unknown(last, leaf.path, "ended") for leaf in self.generation.live]
+        return RunEnded(self.generation.step, "stopped")
 
     def _step(self, decisions: Sequence[Decision]) -> None:
         generation, number = self.generation, self.generation.step

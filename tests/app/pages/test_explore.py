@@ -107,6 +107,17 @@ def test_the_settings_of_beam_search_are_offered_with_it_and_dropped_beams_are_d
     assert not offered()
 
 
+def test_a_run_ends_once_its_answer_is_decided_and_the_page_says_what_could_not_change_it(
+    page: Tab,
+) -> None:
+    page.put(set_stop_when="decided")
+    page.generate(prompt="Grandma went to the market and bought some", set_max_new_tokens=40)
+    run = worker().remembered[-1].state.run
+    words = f"{run.tokens_through_model} tokens; up to {run.tokens_left} more could not change"
+    assert page.status.startswith(f"Decided after {words}")
+    assert page.board["ended"] == "decided"
+
+
 def test_a_run_that_stopped_because_nobody_watched_says_so_later(
     page: Tab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

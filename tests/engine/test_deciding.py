@@ -1,0 +1,79 @@
+"""A run that ends as soon as its answer is decided: certainly the answer that it would have had."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_runs import run_of
+from saying_model import saying_model
+
+from eab import EntropyAdaptiveBranching, Run
+from eab.analysis.answers import group_answers
+from eab.config import BranchingConfig
+from eab.errors import ConfigError
+from eab.record import dumps, loads
+from eab.run import fold
+
+POLICIES = ("fair", "original", "arithmetic", "stochastic-beam", "beam", "independent", "greedy")
+
+
+def same_events(events):
+    """What was decided, without times and bytes."""
+    kept = ("Forked", "TokensAppended", "Pruned", "PathFinished")
+    return [event for event in events if type(event).__name__ in kept]
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 40), st.sampled_from(POLICIES), st.integers(0, 3), st.floats(0.3, 1.5))
+def test_a_decided_answer_is_that_of_the_whole_run(number, policy, seed, heat):
+    model = saying_model(number, 0.4)
+    config = BranchingConfig(
+        policy=policy,
+        max_paths=6,
+        max_new_tokens=6,
+        entropy_threshold=0.5,
+        temperature=heat,
+        seed=seed,
+    )
+    whole = run_of(model, "0", config)
+    run = run_of(model, "0", replace(config, stop_when="decided"))
+    count = len(same_events(run.events))
+    assert same_events(run.events) == same_events(whole.events)[:count]
+    winners = [group_answers(each, "sentence").winner for each in (run, whole)]
+    if run.ended.reason == "finished":
+        assert same_events(run.events) == same_events(whole.events)
+        return
+    assert run.ended.reason == "decided"
+    assert winners[0].name == winners[1].name
+    assert group_answers(whole, "sentence").ranked[0].name == winners[0].name
+    assert winners[0].low - 1e-9 <= winners[1].low <= winners[0].high + 1e-9
+    last = [event for event in run.events if getattr(event, "step", -1) < run.ended.step - 1]
+    before = fold([event for event in last if type(event).__name__ != "RunEnded"])
+    assert group_answers(before, "sentence").winner is None, "it ends at the first such step"
+
+
+def test_the_embedded_model_decides_early_and_the_run_stays_what_it_was():
+    explorer = EntropyAdaptiveBranching("embedded", max_new_tokens=40)
+    prompt = "Grandma went to the market and bought some"
+    whole, run = (explorer.run(prompt, stop_when=when) for when in ("ended", "decided"))
+    assert (whole.ended.reason, run.ended.reason) == ("finished", "decided")
+    assert run.tokens_through_model < whole.tokens_through_model
+    winners = [each.answers("sentence").winner for each in (whole, run)]
+    assert winners[0].name == winners[1].name
+    assert run.tokens_left >= whole.tokens_through_model - run.tokens_through_model
+    assert Run(loads(dumps(run.events))).ended == run.ended
+    assert run.what_if(r=9).ended.reason == "decided"
+    with pytest.raises(ConfigError, match="stopped before its texts ended"):
+        explorer.explore(run)
+
+
+def test_exploring_and_repeating_are_never_cut_short_by_it():
+    explorer = EntropyAdaptiveBranching(
+        "embedded", max_new_tokens=8, stop_when="decided", temperature=1.2, top_p=1
+    )
+    run = explorer.run("Once upon a time, there was a")
+    assert run.ended.reason == "finished", "too little of it is explored to decide anything"
+    explored = explorer.explore(run, until=0.01, most=4).explored
+    assert {each.finish_reason for each in explored} == {"length"}
+    assert len(explorer.repeat(run).complete_repeats) == 7
