@@ -83,7 +83,7 @@ def test_now_still_says_after_a_run_that_there_is_no_prefix_cache(kind, folder) 
     name = folder(kind)
     explored(chosen(name))
     page = opened("batching", view="now")
-    page.until(lambda: f"Every run of {name} computes its whole prompt" in page.said)
+    page.until(lambda: "The memory of this model cannot be reused for a longer text" in page.said)
 
 
 def test_independent_texts_of_a_model_without_a_cache_share_none(folder) -> None:
