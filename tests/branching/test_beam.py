@@ -185,7 +185,7 @@ def test_bounds_of_answers_hold_and_the_rest_is_unexplored(table, beams):
         truth["".join(model.text(token) for token in text if token != 1).strip()] += mass
     answers = group_answers(run)
     for answer in answers.ranked:
-        assert answer.low - 1e-9 <= truth[answer.text.strip()] <= answer.high + 1e-9
+        assert answer.low - 1e-9 <= truth[answer.name.strip()] <= answer.high + 1e-9
     kept = math.fsum(sample.weight for sample in run.samples)
     assert kept == pytest.approx(math.fsum(math.exp(one.log_prob) for one in run.samples))
     assert kept <= answers.explored + 1e-9 <= 1

@@ -61,7 +61,7 @@ def test_texts_with_the_same_answer_share_a_box_with_their_total_weight(still: B
     for answer, root in zip(several, roots, strict=True):
         expect(shown.box(root).locator(".weight")).to_have_text(f"{answer.estimate:.0%}")
         name = shown.box(root).get_attribute("aria-label") or ""
-        assert name.startswith(f"{len(answer.leaves)} texts with the answer “{answer.text}”")
+        assert name.startswith(f"{len(answer.leaves)} texts with the answer “{answer.name}”")
         assert name.endswith(run.text(answer.leaves[0]).strip()), "the heaviest text"
     shown.feed(run)
     assert shown.drawn_paths() == joined, "the same run came again"
