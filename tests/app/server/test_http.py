@@ -30,7 +30,7 @@ def status(host: str, rules: Rules, only_this_machine: bool, monkeypatch: Any) -
 
     app = http.KnownHosts(http.PlainTextResponse("ok"), only_this_machine)
     scope = {"type": "http", "headers": [(b"host", host.encode())] if host else []}
-    asyncio.run(app(scope, receive, send))
+    served(app(scope, receive, send))
     return int(sent[0]["status"])
 
 
