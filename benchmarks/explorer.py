@@ -27,7 +27,6 @@ from os import environ
 from pathlib import Path
 from typing import Any, Final
 
-from invented_runs import invented_run
 from playwright.sync_api import Page, sync_playwright
 from published import command_line, markdown_table, publish, where
 
@@ -178,6 +177,8 @@ def measure_words(quick: bool) -> dict[str, float]:
 
 def events_of(paths: int, tokens: int) -> Sequence[Event]:
     if tokens > CONTEXT:
+        from invented_runs import invented_run  # `published` has added its folder
+
         return invented_run(5, tokens, paths)
     engine = EntropyAdaptiveBranching("embedded", max_paths=paths, max_new_tokens=tokens)
     own: dict[str, Any] = {"entropy_threshold": 0.65, "seed": 1, "kv_limit_mib": 8192}
