@@ -419,8 +419,8 @@ class BranchingConfig:
         return cls(**settings)
 
 
-OF_BEAMS: Final = ("length_penalty", "early_stopping")  # settings that only beam search has
-DRAWLESS: Final = ("beam", "greedy")  # policies that are the same for every seed
+BEAM_SETTINGS: Final = ("length_penalty", "early_stopping")  # settings that only beam search has
+DETERMINISTIC: Final = ("beam", "greedy")  # policies that are the same for every seed
 SETTINGS: Final[Mapping[str, Setting]] = settings_of(BranchingConfig)
 # Settings that other libraries turn off with None
 _OFF_AS_NONE: Final = ("top_k", "top_p", "min_p", "repetition_penalty", "stop")

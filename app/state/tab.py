@@ -317,7 +317,8 @@ def _follow(link: Link) -> None:
             open_recording(_opening())
     run = _with_details(_SLOT.current())
     _show(run, replace(run.details, cursor=link.cursor))
-    if link.labels and (link.saved or link.example):
+    named = {"saved": link.saved} if link.saved else {"example": link.example}
+    if link.labels and run.details.link_ids == named:
         try:
             label(run.key, [rule._asdict() for rule in link.labels])
         except EabError as error:

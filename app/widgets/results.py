@@ -75,6 +75,7 @@ def _texts(_: OpenRun, run: RunState) -> None:
     table["weight"] = [f"{weight:.1%}" for weight in table["weight"]]
     strings = {"stop": "the model or a stop string"} if run.started.config.stop else {}
     table["end"] = table["end"].map(_ENDED_BY | strings)
+    table["path"] = [str(path) for path in table["path"].astype(object).fillna("–")]
     st.table(readable(table).set_index("path"))
 
 

@@ -188,14 +188,21 @@ def _answer(label: Label, members: Sequence[TextAnswer]) -> Answer:
 
 def marks_of_answers(run: RunState, answers: Answers, most: int) -> tuple[LabelRule, ...]:
     """Marks that label the tree with its most likely answers, at the tokens that decide them."""
+    names = list[str]()
+    for answer in answers.ranked[:most]:
+        words = token_text.visible(answer.name) or "(nothing)"
+        name = shortened(words, MAX_LABEL)
+        if name in names:  # it begins like another answer
+            number = f" ({len(names) + 1})"
+            name = f"{shortened(words, MAX_LABEL - len(number))}{number}"
+        names.append(name)
     places = {
-        place_of(run, leaf, answers.decided[leaf].count): answer.name or "(nothing)"
-        for answer in answers.ranked[:most]
+        place_of(run, leaf, answers.decided[leaf].count): name
+        for name, answer in zip(names, answers.ranked, strict=False)
         for leaf in answer.leaves
     }
     return tuple(
-        LabelRule(shortened(name, MAX_LABEL), "mark", path=path, token=token)
-        for (path, token), name in places.items()
+        LabelRule(name, "mark", path=path, token=token) for (path, token), name in places.items()
     )
 
 

@@ -23,7 +23,7 @@ class KnownText(NamedTuple):
 
     @property
     def in_estimate(self) -> bool:
-        """Whether it is one of the texts of the run itself, whose weights sum to 1."""
+        """Whether it is one of the texts whose weights are the estimate of the run itself."""
         return self.leaf is not None and self.leaf.status in ("live", "finished")
 
 

@@ -101,7 +101,10 @@ def uncertainty(run: RunState, answers: Answers) -> Uncertainty:
         estimate = math.fsum(fork.contribution for fork in attribute_to_forks(run, answers))
     return Uncertainty(
         semantic=None if reason else min(max(low, estimate), high),
-        standard_error=jackknife(units).standard_error if independent and not limits else None,
+        # with other seeds, the estimate is the mean of several runs
+        standard_error=jackknife(units).standard_error
+        if independent and not limits and not run.repeats
+        else None,
         semantic_bounds=(low, high),
         discrete=None
         if reason

@@ -21,7 +21,7 @@ from eab.api.settings import OtherSettings, Settings
 from eab.branching.presets import completed, overridden
 from eab.caches.prefix_cache import PrefixCache
 from eab.caches.prefixed_tree import prefix_cache
-from eab.config import DRAWLESS, MAX_SEED, PREFIX_CACHE_MIB
+from eab.config import DETERMINISTIC, MAX_SEED, PREFIX_CACHE_MIB
 from eab.engine.exploring import ask, explore, repeat
 from eab.engine.job import more_seeds
 from eab.engine.loop import event_stream, serve
@@ -317,7 +317,7 @@ class EntropyAdaptiveBranching:
         Whole(2, MAX_SEEDS).check("seeds", seeds)
         asked = self._asked(settings)
         first = min(asked.config.seed, MAX_SEED - seeds)
-        if asked.config.policy in DRAWLESS:
+        if asked.config.policy in DETERMINISTIC:
             raise ConfigError(
                 f"all runs of the policy {asked.config.policy} are the same, whatever the seed; "
                 "use fair, arithmetic or independent"

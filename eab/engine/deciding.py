@@ -1,8 +1,8 @@
 """When a run may end early because no text that it has not seen can change its leading answer.
 
 The answer is the first sentence of a text. The probability of every answer has certain bounds
-(`eab.analysis.answers`), so this is certain, not statistical: an answer wins if its lower bound is
-above the upper bound of every other one, seen or not. Live paths count as not seen.
+(`eab.analysis.answers`), so this is certain, not statistical: an answer wins if no other one,
+seen or not, has an upper bound above its lower bound. Live paths count as not seen.
 """
 
 from collections.abc import Sequence

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from eab.branching.sampling import Predictions, RestDraw
 from eab.caches.base import ForwardBatch
-from eab.config import DRAWLESS
+from eab.config import DETERMINISTIC
 from eab.engine.generation import PREFILL_CHUNK, Generation
 from eab.engine.stopwatch import Stopwatch
 from eab.errors import ServerError
@@ -145,7 +145,7 @@ def _predict(parts: Sequence[Part], logits: Tensor) -> None:
             policy, at = generation.policy, generation.predicted
             rests += policy.rest_draws(predictions, len(uniforms), at)
             uniforms += policy.uniforms(at)
-        if any(generation.config.policy not in DRAWLESS for generation in generations):
+        if any(generation.config.policy not in DETERMINISTIC for generation in generations):
             predictions.draw_next(uniforms, rests)
         for part, own in zip(parts, predictions.split(counts), strict=True):
             part.predictions = own

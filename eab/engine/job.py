@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from eab.config import DRAWLESS, MAX_SEED, BranchingConfig
+from eab.config import DETERMINISTIC, MAX_SEED, BranchingConfig
 from eab.engine.request import Request
 from eab.events import Event, Message, Progressed, RunEnded, RunStarted
 from eab.run import RunFold, RunState, before_end, fold_prefix
@@ -138,7 +138,7 @@ def extended_run_job(
 def more_seeds(run: RunState) -> list[int]:
     """The seeds with which a run is to be made again; none if this was done or changes nothing."""
     config = run.started.config
-    if config.policy in DRAWLESS:
+    if config.policy in DETERMINISTIC:
         return []
     following = ((config.seed + number) % (MAX_SEED + 1) for number in count(1))
     new = (seed for seed in following if seed not in run.repeats)

@@ -6,6 +6,7 @@ from typing import Final, Literal, NamedTuple
 
 import pandas as pd
 
+from eab import token_text
 from eab.analysis.label_rules import labelled
 from eab.analysis.labels import Label
 from eab.analysis.student import student
@@ -13,7 +14,6 @@ from eab.events import LabelRule
 from eab.events.fields import MAX_LABEL
 from eab.figures.answers import bounds_figure
 from eab.figures.drawing import go
-from eab.formatting import quoted
 from eab.run import RunState
 
 # What is known of the difference between A and B: it is certain, it is significant at the level of
@@ -70,14 +70,12 @@ def label_pairs(a: RunState, b: RunState, rules: Sequence[LabelRule]) -> list[La
 
 
 def comparison_sentence(pairs: Sequence[LabelPair]) -> str:
-    """The label whose estimates differ most, and what is known of this difference."""
-    most = max(pairs, key=lambda pair: abs(pair.difference))
-    more, less = ("A", "B") if most.difference >= 0 else ("B", "A")
-    high, low = (most.a, most.b) if most.difference >= 0 else (most.b, most.a)
-    return (
-        f"{quoted(most.name)}: {high.estimate:.1%} in {more}, {low.estimate:.1%} in {less}. "
-        f"{_certainty(most)}"
-    )
+    """The last label, which is the word that was asked for, and what is known of its difference.
+    (The largest of several differences would be significant too often.)
+    """
+    last = pairs[-1]
+    name = token_text.visible(last.name)
+    return f"“{name}”: {last.a.estimate:.1%} in A, {last.b.estimate:.1%} in B. {_certainty(last)}"
 
 
 def _certainty(pair: LabelPair) -> str:

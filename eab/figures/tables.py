@@ -66,7 +66,7 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def samples_table(run: RunState) -> pd.DataFrame:
-    """One row per leaf, highest weight first, and then the explored texts, which have no weight;
+    """One row per leaf, highest weight first, and then the explored texts, without weight and path;
     log_prob and mean_entropy in nats. Imported samples with rewards or labels also have a `reward`.
     """
     samples = [*run.samples, *run.explored]
@@ -78,13 +78,13 @@ def samples_table(run: RunState) -> pd.DataFrame:
             "mean_entropy": sample.mean_entropy,
             "tokens": len(sample.token_ids),
             "end": sample.finish_reason,
-            "path": sample.lineage[-1] if sample.lineage else "explored",
+            "path": sample.lineage[-1] if sample.lineage else None,
         }
         for sample in samples
     ]
     table = pd.DataFrame(
         rows, columns=["weight", "text", "log_prob", "mean_entropy", "tokens", "end", "path"]
-    ).astype({"log_prob": float, "mean_entropy": float})
+    ).astype({"log_prob": float, "mean_entropy": float, "path": "Int64"})
     if any(sample.reward is not None for sample in samples):
         table["reward"] = [sample.reward for sample in samples]
     return table

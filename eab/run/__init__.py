@@ -70,7 +70,8 @@ class RunFold:
         """The number of steps so far, as text; why no more could matter, if the run is decided."""
         if self.run is not None and self.ended is not None and self.ended.reason == "decided":
             tokens = counted(self.run.tokens_through_model, "token")
-            return f"{tokens}; up to {self.run.tokens_left:,} more could not change the answer"
+            left = self.run.tokens_left
+            return f"{tokens}; up to {left:,} more in its live texts could not change the answer"
         return counted(len(self.run.steps) if self.run is not None else 0, "step")
 
     def apply(self, event: Event | Progressed) -> None:

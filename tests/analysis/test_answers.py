@@ -17,10 +17,11 @@ from saying_model import exact_answers, flat_run, saying_model
 from table_model import TableModel, random_table
 
 from eab.analysis.answer_parts import check_part, first_sentence, reader
-from eab.analysis.answers import Answers, entropy, group_answers
+from eab.analysis.answers import Answers, entropy, group_answers, marks_of_answers
+from eab.analysis.label_rules import labelled
 from eab.analysis.same_answer import RULES, grouped, normalised
 from eab.config import BranchingConfig
-from eab.events import Event, PathFinished, RunStarted
+from eab.events import Event, Labelled, PathFinished, RunStarted
 from eab.run import RunState, fold, largest_first
 from eab.token_text import from_bytes, to_bytes
 
@@ -332,3 +333,13 @@ def test_no_continuation_moves_the_end_of_a_sentence(text: str, more: str) -> No
         assert first_sentence(text[: found[1]], whole=False) == found
         for whole in (False, True):
             assert first_sentence(text + more, whole=whole) == found
+
+
+def test_answers_that_begin_alike_are_different_labels() -> None:
+    long = "Anna, and the cake was eaten by the dog, "
+    run = flat_run([(f"{long}{end}", 0.3, 0.2, True) for end in ("so", "but", "and")])
+    marks = marks_of_answers(run, group_answers(run), 2)
+    assert [len(mark.label) for mark in marks] == [40, 40]
+    assert len({mark.label for mark in marks}) == 2
+    run.apply(Labelled(1, marks))
+    assert [label.low for label in labelled(run, marks)] == pytest.approx([0.2, 0.2])

@@ -76,6 +76,8 @@ def test_explored_texts_and_those_of_other_seeds_are_answers_too():
         assert answer.texts >= len(answer.leaves)
     assert sum(len(answer.leaves) for answer in after.ranked) == len(run.leaves())
     assert {*after.decided} == {*before.decided}
+    table = explorer.explore(run, until=0, most=1000).to_pandas()
+    assert table["path"].isna().sum() == (table["weight"] == 0).sum() > 0
     together = repeated(run, model).answers()
     assert together.explored > before.explored
     assert all(answer.standard_error is not None for answer in together.ranked)

@@ -33,7 +33,7 @@ def test_bounds_that_do_not_overlap_are_a_certain_difference():
     assert (found.a.low, found.b.high) == pytest.approx((0.8, 0.2))
     assert found.known == "certain"
     words = comparison_sentence([found])
-    assert words.startswith("'Paris': 90.0% in A, 10.0% in B. The difference is certain")
+    assert words.startswith("“Paris”: 90.0% in A, 10.0% in B. The difference is certain")
     assert list(comparison_figure([found]).data[0].base) == pytest.approx([80, 10])
     rows = pairs_table([found]).to_dict("records")
     assert [(row["run"], row["at_least"], row["at_most"]) for row in rows] == [

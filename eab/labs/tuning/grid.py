@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from eab.branching.own import own_name
 from eab.branching.presets import OF_PRESETS, PRESETS, START, starting_config
-from eab.config import OF_BEAMS, BranchingConfig
+from eab.config import BEAM_SETTINGS, BranchingConfig
 from eab.errors import ConfigError
 from eab.formatting import quoted
 from eab.text_values import listed
@@ -25,10 +25,12 @@ SAMPLE_SEED: Final = 0
 _OF_THRESHOLD: Final = frozenset({"entropy_threshold", "threshold_unit"})
 _OF_FORKS: Final = _OF_THRESHOLD | {"branch_factor", "min_fork_weight", "branch_min_p"}
 WITHOUT_EFFECT: Final[Mapping[str, frozenset[str]]] = {
-    **dict.fromkeys(("fair", "original"), frozenset(OF_BEAMS)),
-    **dict.fromkeys(("independent", "arithmetic", "stochastic-beam"), _OF_FORKS.union(OF_BEAMS)),
+    **dict.fromkeys(("fair", "original"), frozenset(BEAM_SETTINGS)),
+    **dict.fromkeys(
+        ("independent", "arithmetic", "stochastic-beam"), _OF_FORKS.union(BEAM_SETTINGS)
+    ),
     "beam": _OF_FORKS,
-    "greedy": _OF_FORKS.union(OF_BEAMS, {"max_paths"}),
+    "greedy": _OF_FORKS.union(BEAM_SETTINGS, {"max_paths"}),
 }
 
 

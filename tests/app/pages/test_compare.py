@@ -133,7 +133,7 @@ def test_runs_of_different_prompts_are_compared_by_cost_without_a_common_tree(pa
 
 def test_a_word_is_asked_for_in_both_runs(page: Tab) -> None:
     choose(page, a="coins", b="capital").put(diff_word=" Paris ")
-    assert "'Paris': " in page.said
+    assert "“Paris”: " in page.said
     assert "Labels (CSV)" in {button.proto.label for button in page.get("download_button")}
 
 

@@ -113,7 +113,7 @@ def test_a_run_ends_once_its_answer_is_decided_and_the_page_says_what_could_not_
     page.put(set_stop_when="decided")
     page.generate(prompt="Grandma went to the market and bought some", set_max_new_tokens=40)
     run = worker().remembered[-1].state.run
-    words = f"{run.tokens_through_model} tokens; up to {run.tokens_left} more could not change"
+    words = f"{run.tokens_through_model} tokens; up to {run.tokens_left} more in its live texts"
     assert page.status.startswith(f"Decided after {words}")
     assert page.board["ended"] == "decided"
 

@@ -132,6 +132,8 @@ def test_a_link_to_a_bundled_run_has_its_labels() -> None:
     page = opened(**dict(parse_qsl(to_query(Link(example="coins.eab", labels=nowhere)))))
     assert "The labels of this link cannot be shown" in page.errors[0]
     assert page.board["labels"] is None
+    page = opened(**dict(parse_qsl(to_query(Link(example="gone.eab", labels=rules)))))
+    assert "heads" not in str(page.board["labels"]), "another run is shown"
 
 
 def test_a_link_to_a_saved_run_opens_it() -> None:
