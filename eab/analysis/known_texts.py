@@ -15,11 +15,7 @@ class KnownText(NamedTuple):
     cut: int  # how many bytes the stop string cut off
     weight: float  # in the run with its seed
     seed: int | None  # of the run that gave it; None for the run itself
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """The ids of its tokens."""
-        return tuple(token.id for token in self.tokens)
+    ids: tuple[int, ...]  # of its tokens
 
     @property
     def in_estimate(self) -> bool:
@@ -32,8 +28,10 @@ def known_texts(run: RunState) -> Iterator[KnownText]:
     for leaf in (path for path in run.paths if not path.children):
         text = None if leaf.finish_reason is None else run.text(leaf.id)
         weight = 0.0 if leaf.status == "pruned" else leaf.weight
-        yield KnownText(leaf, list(run.tokens(leaf.id)), text, leaf.cut, weight, None)
+        tokens = list(run.tokens(leaf.id))
+        ids = tuple(token.id for token in tokens)
+        yield KnownText(leaf, tokens, text, leaf.cut, weight, None, ids)
     for seed, texts in [(None, run.explored), *run.repeats.items()]:
         for each in texts:
             text = None if each.finish_reason == "unfinished" else each.text
-            yield KnownText(None, each.tokens, text, each.cut, each.weight, seed)
+            yield KnownText(None, each.tokens, text, each.cut, each.weight, seed, each.token_ids)
