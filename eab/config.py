@@ -28,13 +28,20 @@ from eab.text_values import JsonObject, Texts, as_object_text, as_plain_number, 
 from eab.threshold_scales import THRESHOLD_SCALES, ThresholdUnit
 
 PolicyName = Literal[
-    "fair", "original", "arithmetic", "stochastic-beam", "beam", "greedy", "independent"
+    "fair",
+    "original",
+    "arithmetic",
+    "stochastic-beam",
+    "beam",
+    "best-first",
+    "greedy",
+    "independent",
 ]
 CacheName = Literal["tree", "paged", "concat-cow", "deep-copy", "recompute"]
 AttentionName = Literal["sliced", "padded"]
 AllocationStep = int | Literal["auto"]
 EarlyStopping = Literal["off", "on", "never"]
-StopWhen = Literal["ended", "decided"]
+StopWhen = Literal["ended", "decided", "explored"]
 ChatTemplate = bool | Literal["auto"]
 DrafterName = Literal["none", "model", "prompt-lookup", "sibling-lookup", "run-ahead"]
 
@@ -116,8 +123,8 @@ class BranchingConfig:
         "Max paths",
         "Maximum number of paths. fair and stochastic-beam: live and finished paths together. "
         "original: live paths only, as published. arithmetic: the number of codes. beam: "
-        "the number of beams, and of finished texts that are kept. independent: the number of "
-        "texts.",
+        "the number of beams, and of finished texts that are kept. best-first: live and finished "
+        "paths together. independent: the number of texts.",
         widget=Slider(1, 64),
         advanced=False,
     )
@@ -155,8 +162,9 @@ class BranchingConfig:
         "fair: weights are unbiased and sum to 1. original: the published rule; all texts have "
         "equal weight. arithmetic: max_paths evenly spaced codes over the tree; unbiased. "
         "stochastic-beam: max_paths different texts, drawn without replacement. beam: beam search "
-        "with max_paths beams. greedy: the most likely token, no forks. independent: ordinary "
-        "sampling of max_paths texts, for comparison. Only fair and original use the threshold.",
+        "with max_paths beams. best-first: the most probable texts, whatever their length, first. "
+        "greedy: the most likely token, no forks. independent: ordinary sampling of max_paths "
+        "texts, for comparison. Only fair and original use the threshold.",
         more="In Python also [one of your own](library.md#a-policy-of-your-own).",
         widget=Menu(tuple(name for name in get_args(PolicyName) if name != "greedy")),
     )
@@ -180,6 +188,15 @@ class BranchingConfig:
         "length.",
         more="As in transformers; in Python also its True and False.",
         widget=Menu(get_args(EarlyStopping)),
+    )
+    paths_per_pass: int = setting(
+        4,
+        Whole(1, MAX_PATHS),
+        BRANCHING,
+        "Paths per pass",
+        "How many paths, the most probable ones, each forward pass continues (policy best-first). "
+        "1 computes no token too many; more share the time of a pass.",
+        widget=Slider(1, 16),
     )
 
     temperature: float = setting(
@@ -244,9 +261,36 @@ class BranchingConfig:
         SAMPLING,
         "End of the run",
         "ended: when all texts have ended. decided: as soon as no other first sentence, seen or "
-        "not, can be more likely than the one that leads; this is certain.",
-        more="A decided run keeps its unfinished texts. Their weights are as in a stopped run.",
-        widget=Buttons({"ended": "all texts have ended", "decided": "the answer is decided"}),
+        "not, can be more likely than the one that leads; this is certain. explored: as soon as "
+        "the texts whose first sentence is complete have the probability explored_goal together, "
+        "so that the bounds of every answer are at most the rest apart.",
+        more="The run keeps its unfinished texts. Their weights are as in a stopped run.",
+        widget=Buttons(
+            {
+                "ended": "all texts have ended",
+                "decided": "the answer is decided",
+                "explored": "enough is explored",
+            }
+        ),
+    )
+    explored_goal: float = setting(
+        0.9,
+        Real(0.0, 1.0),
+        SAMPLING,
+        "Explored probability",
+        "The probability of the texts seen at which a run ends (End of the run: explored).",
+        widget=Slider(0.5, 1.0, 0.01),
+    )
+    token_budget: int = setting(
+        0,
+        Whole(0, MAX_PATHS * MAX_NEW_TOKENS, hint="0 sets no limit"),
+        SAMPLING,
+        "Token budget",
+        "The run ends when it has computed this many tokens after the prompt, over all paths; 0 "
+        "sets no limit.",
+        more="Under best-first, 0 allows max_paths x max_new_tokens, the most that other policies "
+        "compute.",
+        widget=NumberBox(0, MAX_PATHS * MAX_NEW_TOKENS),
     )
     stop: tuple[str, ...] = setting(
         (),
@@ -419,8 +463,12 @@ class BranchingConfig:
         return cls(**settings)
 
 
-BEAM_SETTINGS: Final = ("length_penalty", "early_stopping")  # settings that only beam search has
-DETERMINISTIC: Final = ("beam", "greedy")  # policies that are the same for every seed
+# Settings that only these policies have
+OF_POLICIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "beam": ("length_penalty", "early_stopping"),
+    "best-first": ("paths_per_pass",),
+}
+DETERMINISTIC: Final = ("beam", "best-first", "greedy")  # the same for every seed
 SETTINGS: Final[Mapping[str, Setting]] = settings_of(BranchingConfig)
 # Settings that other libraries turn off with None
 _OFF_AS_NONE: Final = ("top_k", "top_p", "min_p", "repetition_penalty", "stop")

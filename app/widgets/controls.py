@@ -16,7 +16,7 @@ from app.state.tab import OpenRun
 from app.widgets import board, conversation, model_choice, setting_widgets, threshold
 from app.widgets.glossary import plain
 from app.widgets.setting_widgets import FIELDS, KEPT
-from eab.config import BEAM_SETTINGS, SETTINGS, BranchingConfig, DrafterName
+from eab.config import OF_POLICIES, SETTINGS, BranchingConfig, DrafterName
 from eab.errors import EabError
 from eab.events import Message, RunStarted
 from eab.events.chat import messages_of_rendered, notices, title_of
@@ -118,8 +118,10 @@ def sidebar(varied: str = "", here: bool = False, on_screen: OpenRun | None = No
     choose_model(here)
     defaults = setting_widgets.defaults()
     hidden = _VARIED_WITH.get(varied, (varied,))
-    if st.session_state.set_policy != "beam":
-        hidden = (*hidden, *BEAM_SETTINGS)
+    for policy, own in OF_POLICIES.items():
+        hidden = hidden if st.session_state.set_policy == policy else (*hidden, *own)
+    if st.session_state.set_stop_when != "explored":
+        hidden = (*hidden, "explored_goal")
     names = [name for name in FIELDS if name not in hidden]
     threshold.draw_presets()
     _threshold(defaults, on_screen)

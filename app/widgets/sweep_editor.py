@@ -35,6 +35,7 @@ POLICIES: Final[tuple[PolicyName, ...]] = (
     "arithmetic",
     "stochastic-beam",
     "beam",
+    "best-first",
 )
 # The values on offer of the settings that vary, besides the threshold
 _OFFERED: Final[Mapping[str, tuple[Any, ...]]] = {

@@ -228,11 +228,12 @@ class Demand:
 
 
 def demand_of(run: RunState) -> Demand | None:
-    """The rows that a run needed from the tree cache; None for a model without rows, and with
-    drafts, whose rows are added and removed within a pass.
+    """The rows that a run needed from the tree cache; None for a model without rows, with drafts,
+    whose rows are added and removed within a pass, and for best-first, whose passes are not steps.
     """
     config = run.started.config
-    if config.cache != "tree" or config.drafter != "none" or not run.started.model.shares_rows:
+    by_step = config.drafter == "none" and config.policy != "best-first"
+    if config.cache != "tree" or not by_step or not run.started.model.shares_rows:
         return None
     needs = tuple(
         StepRows(step.step, step.kv.rows_shared + step.kv.rows_private, len(step.kv.paths))

@@ -51,9 +51,10 @@ class OtherSettings(TypedDict, total=False):
     """fair: weights are unbiased and sum to 1. original: the published rule; all texts have equal
     weight. arithmetic: max_paths evenly spaced codes over the tree; unbiased. stochastic-beam:
     max_paths different texts, drawn without replacement. beam: beam search with max_paths
-    beams. greedy: the most likely token, no forks. independent: ordinary sampling of max_paths
-    texts, for comparison. Only fair and original use the threshold. Allowed: fair, original,
-    arithmetic, stochastic-beam, beam, greedy, independent. Default: fair.
+    beams. best-first: the most probable texts, whatever their length, first. greedy: the most
+    likely token, no forks. independent: ordinary sampling of max_paths texts, for comparison.
+    Only fair and original use the threshold. Allowed: fair, original, arithmetic, stochastic-
+    beam, beam, best-first, greedy, independent. Default: fair.
     """
     length_penalty: float
     """Beam search ranks finished texts by ln p / tokens to this power (policy beam): above 0, long
@@ -64,6 +65,10 @@ class OtherSettings(TypedDict, total=False):
     """When beam search ends, once max_paths texts are finished (policy beam). on: at once. off: if
     no live path scores higher at its present length. never: if none could at its best length.
     Allowed: off, on, never. Default: off.
+    """
+    paths_per_pass: int
+    """How many paths, the most probable ones, each forward pass continues (policy best-first). 1
+    computes no token too many; more share the time of a pass. Allowed: 1 to 256. Default: 4.
     """
     temperature: float
     """Divides the logits before sampling. Values below 1 favour likely tokens, values above 1
@@ -90,8 +95,18 @@ class OtherSettings(TypedDict, total=False):
     """Maximum number of tokens generated per path. Allowed: 1 to 4096. Default: 48."""
     stop_when: StopWhen
     """ended: when all texts have ended. decided: as soon as no other first sentence, seen or not,
-    can be more likely than the one that leads; this is certain. Allowed: ended, decided.
+    can be more likely than the one that leads; this is certain. explored: as soon as the texts
+    whose first sentence is complete have the probability explored_goal together, so that the
+    bounds of every answer are at most the rest apart. Allowed: ended, decided, explored.
     Default: ended.
+    """
+    explored_goal: float
+    """The probability of the texts seen at which a run ends (End of the run: explored). Allowed: 0
+    to 1. Default: 0.9.
+    """
+    token_budget: int
+    """The run ends when it has computed this many tokens after the prompt, over all paths; 0 sets
+    no limit. Allowed: 0 to 1048576. Default: 0.
     """
     stop: str | Sequence[str] | None
     """A path ends when its text contains one of these strings. The text is cut before the string.
@@ -163,6 +178,6 @@ class Settings(OtherSettings, total=False):
     max_paths: int
     """Maximum number of paths. fair and stochastic-beam: live and finished paths together.
     original: live paths only, as published. arithmetic: the number of codes. beam: the number
-    of beams, and of finished texts that are kept. independent: the number of texts. Allowed: 1
-    to 256. Default: 12.
+    of beams, and of finished texts that are kept. best-first: live and finished paths together.
+    independent: the number of texts. Allowed: 1 to 256. Default: 12.
     """

@@ -75,8 +75,11 @@ class Feed:
             self.resend()
         message = board_message(run, self.begin) if run is not None else _NOT_STARTED
         if mode == "live" and run is not None:
-            is_split = any(path.is_rest for path in run.paths)  # perhaps at an earlier step
-            self.begin = 0 if is_split else max(0, len(run.steps) - 1)
+            goes_back = run.started.config.policy == "best-first" or any(
+                path.is_rest
+                for path in run.paths  # split perhaps at an earlier step
+            )
+            self.begin = 0 if goes_back else max(0, len(run.steps) - 1)
         return message | {"run": key, "mode": mode, "autoplay": autoplay, "cursor": cursor}
 
     def resend(self, since_step: int = 0) -> None:

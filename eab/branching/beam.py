@@ -40,17 +40,7 @@ class BeamPolicy(Seeded):
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
     ) -> list[list[Child]]:
         """The continuations that may be kept; for a path without any, its best one."""
-        tokens: list[list[int]] = [[] for _ in leaves]
-        for index, token in self._best(leaves, predictions, step):
-            tokens[index].append(token)
-        for index, found in enumerate(tokens):
-            found += [] if found else predictions.top_tokens[index][:1]
-        indices = [index for index, found in enumerate(tokens) for _ in found]
-        log_probs = iter(predictions.log_prob(indices, [token for row in tokens for token in row]))
-        return [
-            [_child(leaf, token, next(log_probs), number) for number, token in enumerate(found)]
-            for leaf, found in zip(leaves, tokens, strict=True)
-        ]
+        return best_children(leaves, predictions, self._best(leaves, predictions, step))
 
     def _best(
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
@@ -109,6 +99,25 @@ class BeamPolicy(Seeded):
         longest = early == "never" and penalty > 0
         length = self._config.max_new_tokens if longest else step + 1
         return beam_score(log_prob, length, penalty) <= scores[-1]
+
+
+def best_children(
+    leaves: Sequence[Leaf], predictions: Predictions, best: Sequence[tuple[int, int]]
+) -> list[list[Child]]:
+    """These continuations, (batch index, token), as children that weigh their probability; a leaf
+    without any has its best one.
+    """
+    tokens: list[list[int]] = [[] for _ in leaves]
+    for index, token in best:
+        tokens[index].append(token)
+    for index, found in enumerate(tokens):
+        found += [] if found else predictions.top_tokens[index][:1]
+    indices = [index for index, found in enumerate(tokens) for _ in found]
+    log_probs = iter(predictions.log_prob(indices, [token for row in tokens for token in row]))
+    return [
+        [_child(leaf, token, next(log_probs), number) for number, token in enumerate(found)]
+        for leaf, found in zip(leaves, tokens, strict=True)
+    ]
 
 
 def _child(leaf: Leaf, token: int, log_prob: float, number: int) -> Child:

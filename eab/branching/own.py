@@ -16,7 +16,7 @@ _FORMS: Final = (
     "the name of a policy, a function (prediction, leaf) that says whether to fork, a Policy, or "
     "a class or a function (config, threshold_nats) that makes one"
 )
-_METHODS: Final = ("uniforms", "rest_draws", "branch", "prune", "forced_tokens")
+_METHODS: Final = ("select", "uniforms", "rest_draws", "branch", "prune", "forced_tokens")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ paths the path limit drops.
 - `arithmetic` follows evenly spaced codes over the tree; it is also unbiased.
 - `stochastic-beam` draws different texts without replacement and weighs them by importance.
 - `beam` is beam search: the most probable continuations at each step; it draws nothing.
+- `best-first` continues the most probable paths, whatever their length; it draws nothing, too.
 - `greedy` takes the most likely token and never forks; it probes a prompt for the rank
   threshold.
 - `independent` is ordinary sampling, for comparison: max_paths texts that depend on the prompt
@@ -19,6 +20,7 @@ from dataclasses import replace
 
 from eab.branching.arithmetic import ArithmeticPolicy
 from eab.branching.beam import BeamPolicy
+from eab.branching.best_first import BestFirstPolicy
 from eab.branching.fair import FairPolicy
 from eab.branching.own import GivenPolicy, check_is_there, own_policy
 from eab.branching.policy import (
@@ -160,6 +162,8 @@ def make_policy(
             return StochasticBeamPolicy(config)
         case "beam":
             return BeamPolicy(config)
+        case "best-first":
+            return BestFirstPolicy(config)
         case "greedy":
             return GreedyPolicy(config)
         case "independent":

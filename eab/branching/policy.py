@@ -24,6 +24,7 @@ class Leaf:
     log_prob: float  # ln of the probability of its tokens
     token: int = -1  # its last token; -1 if it has none
     finished: bool = False
+    tokens: int = 0  # how many new tokens it has, which is the step of its next one
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class Child:
     heir: bool  # whether it is the child that would have come without a fork
 
 
-Member = Leaf | Child  # of the population, in tree order: a finished leaf or a continuation
+# Of the population, in tree order: a continuation, or a leaf that is finished or waits
+Member = Leaf | Child
 
 
 At: TypeAlias = Sequence[tuple[int, int]]  # the stream key of a path, and a step
@@ -45,6 +47,10 @@ At: TypeAlias = Sequence[tuple[int, int]]  # the stream key of a path, and a ste
 
 class Policy(Protocol):
     """Branching decisions of one run."""
+
+    def select(self, live: Sequence[Leaf]) -> Sequence[Leaf]:
+        """The live leaves that get their next token now, in tree order; the others wait."""
+        ...
 
     def uniforms(self, at: At) -> list[float]:
         """For each path and step, the random number in [0, 1) that draws the next token."""
@@ -59,15 +65,17 @@ class Policy(Protocol):
     def branch(
         self, leaves: Sequence[Leaf], predictions: "Predictions", step: int
     ) -> list[list[Child]]:
-        """The children of each live leaf; two or more are a fork.
+        """The children of each leaf; two or more are a fork.
 
         Args:
-            leaves: The live leaves; leaf i has batch index i in the predictions.
+            leaves: The selected leaves; leaf i has batch index i in the predictions.
         """
         ...
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """The new weight of each finished leaf and each child, in tree order; None drops it."""
+        """The new weight of each leaf that was not selected and each child, in tree order; None
+        drops it.
+        """
         ...
 
     def forced_tokens(self, predictions: "Predictions", at: At) -> list[int | None]:
@@ -84,6 +92,10 @@ class Seeded:
 
     def __init__(self, config: BranchingConfig, threshold_nats: float = 0.0) -> None:
         self._config, self._threshold = config, threshold_nats
+
+    def select(self, live: Sequence[Leaf]) -> Sequence[Leaf]:
+        """All: the paths of a step have equally many tokens."""
+        return live
 
     def uniforms(self, at: At) -> list[float]:
         return [
@@ -110,7 +122,8 @@ class Thresholded(Seeded):
 
 def grown(child: Child, path: int, weight: float, step: int) -> Leaf:
     """The leaf that a child becomes; only the heir keeps the random stream of its parent."""
-    return Leaf(path, stream_key_of(child, step), weight, log_prob_of(child), child.token)
+    key, tokens = stream_key_of(child, step), child.leaf.tokens + 1
+    return Leaf(path, key, weight, log_prob_of(child), child.token, tokens=tokens)
 
 
 def stream_key_of(child: Child, step: int) -> int:

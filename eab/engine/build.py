@@ -114,12 +114,19 @@ def encode(model: LanguageModel, request: Request) -> tuple[int, ...]:
     tokens = (*_encoded_prompt(model, request), *request.continued)
     if len(tokens) == len(request.continued):
         raise PromptError("the tokenizer returns no tokens for this prompt; write a few words")
-    new_tokens = request.config.max_new_tokens
+    config, new_tokens = request.config, request.config.max_new_tokens
     if len(tokens) > model.context - new_tokens:
         raise PromptError(
             f"the prompt has {len(tokens):,} tokens and max_new_tokens is {new_tokens}, but "
             f"the context of {model.card.name} is {model.context:,} tokens. Shorten the prompt or "
             "lower max_new_tokens"
+        )
+    switch = model.kv_shape.rope_switch
+    if config.policy == "best-first" and len(tokens) <= switch < len(tokens) + new_tokens:
+        raise ConfigError(
+            f"{model.card.name} reads texts of up to {switch} tokens in one way and longer ones in "
+            "another, and under the policy best-first short and long texts share a pass; lower "
+            f"max_new_tokens to {switch - len(tokens)}, or choose another policy"
         )
     return tokens
 

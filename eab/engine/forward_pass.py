@@ -50,7 +50,7 @@ class Part:
         """Let the run decide; the pass started at `start`."""
         assert self.predictions is not None
         generation = self.generation
-        step, drafting = generation.step, generation.drafting.seconds
+        step, drafting = generation.step_of_pass, generation.drafting.seconds
         with self._noting_errors():
             self.events += generation.decide(self.predictions, self.tokens, forward_seconds)
         seconds = time.perf_counter() - start

@@ -13,7 +13,7 @@ from torch import Tensor
 from eab.branching.beam import BeamPolicy
 from eab.branching.logits_processing import processed
 from eab.branching.own import Processor
-from eab.branching.policy import Leaf, Policy
+from eab.branching.policy import Leaf, Member, Policy
 from eab.branching.random_streams import ROOT
 from eab.branching.sampling import Predictions
 from eab.caches.base import ForwardBatch, KVCache
@@ -54,6 +54,7 @@ class Generation:
         if isinstance(policy, BeamPolicy):
             policy.ends = self.paths.ends
         self.drafting = Drafting(model, self.paths, cache, policy, speculator)
+        self.selected = policy.select(self.live)  # the paths whose next token is decided next
         self._in_pass: list[Leaf] = []  # the paths of the current forward pass
         self._counted: list[tuple[Lookahead, int]] = []  # how many of their tokens it computes
         self.has_begun = False  # whether it has taken over what the prefix cache holds
@@ -68,8 +69,15 @@ class Generation:
 
     @property
     def step(self) -> int:
-        """The number of tokens decided on every live path."""
+        """The number of tokens decided on every live path; under `best-first`, on the longest."""
         return self.paths.step
+
+    @property
+    def step_of_pass(self) -> int:
+        """The step that the next pass is measured at: that of its longest path, or under
+        `best-first` the last one that was decided on any path.
+        """
+        return max([self.step - 1, *(leaf.tokens for leaf in self.selected)])
 
     @property
     def prefilling(self) -> bool:
@@ -85,12 +93,12 @@ class Generation:
         are not counted.
         """
         freed = self.cache.freed_tokens
-        return freed or sum(state.num_pending for state in self.paths.lookahead.values())
+        return freed or sum(self.paths.lookahead[leaf.path].num_pending for leaf in self.selected)
 
     @property
     def most_bytes_next(self) -> int:
         """The most bytes that the cache can hold, and free, after the next pass."""
-        paths = len(self.live)
+        paths = len(self.selected)
         drafts, rows = self.drafting.most(paths), self._initial_rows()
         return self.cache.most_bytes_after(self.pending_tokens, paths, drafts, rows)
 
@@ -118,14 +126,15 @@ class Generation:
         self.reuse_prefix()
         self._counted = []
         if not self.cache.freed_tokens:
-            self._in_pass = [leaf for leaf in self.live if self.paths.needs_pass(leaf)]
+            self._in_pass = [leaf for leaf in self.selected if self.paths.needs_pass(leaf)]
             if self._rope_switch > 0 and not self._long:
                 self._switch_rope()
         if self.cache.freed_tokens:
             self._recomputing = True
             batch = self.cache.prepare_freed(min(prefill_limit, PREFILL_CHUNK))
             return replace(batch, long=self._long), []
-        first = self.cache.reserve(self._initial_rows(), self.config.max_new_tokens - self.step)
+        left = self.config.max_new_tokens - min(leaf.tokens for leaf in self.selected)
+        first = self.cache.reserve(self._initial_rows(), left)
         chunk = self._chunk(prefill_limit)
         pending = [self.paths.lookahead[leaf.path].pending(chunk) for leaf in self._in_pass]
         if not self.prefilling:
@@ -140,7 +149,8 @@ class Generation:
             self._counted.append((self.paths.lookahead[leaf.path], len(tokens)))
             self.paths.lookahead[leaf.path].num_computed += len(tokens)
         growths = ([first] if first else []) + list(batch.growths)
-        return replace(batch, long=self._long), [RowsAllocated(self.step, one) for one in growths]
+        step = self.step_of_pass
+        return replace(batch, long=self._long), [RowsAllocated(step, one) for one in growths]
 
     def undo_pass(self) -> None:
         """Count the tokens of a pass that was left as not computed; some layers lack their rows."""
@@ -227,7 +237,8 @@ class Generation:
         return processed(self.processors, logits, texts)
 
     def decide(self, predictions: Predictions, tokens: int, forward_seconds: float) -> list[Event]:
-        """Use the predictions of the pass, and decide every step that all live paths have reached.
+        """Use the predictions of the pass, and decide every step that all selected paths have
+        reached.
 
         Args:
             predictions: One for each entry of `predicted`, with drawn tokens.
@@ -243,8 +254,9 @@ class Generation:
         speculated = self.drafting.verify(self._in_pass, predictions)
         seconds = forward_seconds + time.perf_counter() - start
         events: list[Event] = [*speculated]
-        while self.live and all(self.paths.lookahead[leaf.path].predictions for leaf in self.live):
-            events.append(self.paths.measure())
+        states = self.paths.lookahead
+        while self.live and all(states[leaf.path].predictions for leaf in self.selected):
+            events.append(self.paths.measure(self.step_of_pass))
             events += self._decide_step()
         if step > 0:  # the prefill has no draft tokens
             paths, steps = len(self._in_pass), self.step - step
@@ -260,16 +272,30 @@ class Generation:
         raise ModelError(f"the model returned NaN or infinite logits at step {self.step}; {advice}")
 
     def _decide_step(self) -> list[Event]:
-        """Choose the next token of every live path: fork, prune, finish."""
-        live = self.live
+        """Choose the next token of every selected path: fork, prune, finish."""
+        selected, states = self.selected, self.paths.lookahead
         predictions = Predictions.joined(
-            [self.paths.lookahead[leaf.path].predictions.popleft() for leaf in live]
+            [states[leaf.path].predictions.popleft() for leaf in selected]
         )
-        seen = predicted(self._model, self.config, live, predictions, self.step)
-        families = iter(self.policy.branch(live, predictions, self.step))
+        seen = predicted(self._model, self.config, selected, predictions)
+        branches = self.policy.branch(selected, predictions, self.step)
+        families = dict(zip((leaf.path for leaf in selected), branches, strict=True))
         population = [
             member
             for leaf in self.paths.leaves
-            for member in ([leaf] if leaf.finished else next(families))
+            for member in families.get(leaf.path, [leaf])  # the others are finished, or wait
         ]
-        return [seen, *self.paths.commit(population, self.policy.prune(population, self.step))]
+        happened = self.commit(population, self.policy.prune(population, self.step))
+        return [
+            event
+            for step, events in happened.items()
+            for event in [*([seen[step]] if step in seen else []), *events]
+        ]
+
+    def commit(
+        self, population: Sequence[Member], weights: Sequence[float | None]
+    ) -> dict[int, list[Event]]:
+        """Take over a decision (see `Paths.commit`), and select the paths of the next one."""
+        happened = self.paths.commit(population, weights)
+        self.selected = self.policy.select(self.live)
+        return happened

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from eab.caches.prefix_cache import common_length
 from eab.caches.prefixed_tree import Prefixes
 from eab.engine.build import build
-from eab.engine.deciding import Deciding
+from eab.engine.ending import Ending
 from eab.engine.forward_pass import Part
 from eab.engine.generation import Generation
 from eab.engine.kv_need import KVNeed, kv_need
@@ -50,19 +50,19 @@ def decode(
         events: Receives the events of the run, including RunEnded.
         prefixes: The part of the prefix cache that the run may use; None to use none.
     """
-    steps, generation, deciding = 0, None, Deciding(request.config)
+    steps, generation, ending = 0, None, Ending(request.config)
     try:
         threshold_nats = yield from _threshold_in_nats(model, request, events, prefixes)
         generation = build(model, request, threshold_nats, draft, prefixes)
         events.append(generation.started)
-        is_decided = deciding.decides([generation.started])
-        while generation.live and not is_decided:
+        reason = ending.reason([generation.started])
+        while generation.live and reason is None:
             events += (new := (yield generation))
             steps = generation.step
-            is_decided = deciding.decides(new)
+            reason = ending.reason(new)
         if generation.live:
             generation.keep_texts()
-        events.append(RunEnded(steps, "decided" if generation.live else "finished"))
+        events.append(RunEnded(steps, reason if generation.live and reason else "finished"))
     except Stopped:
         if generation is not None:
             generation.keep_texts()

@@ -8,7 +8,7 @@ them, because every step is decided for all paths together. So speculation chang
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import chain, groupby
 
 from eab.branching.policy import Child, Leaf, Member, grown
 from eab.branching.random_streams import ROOT
@@ -113,7 +113,7 @@ class Paths:
     Attributes:
         leaves: Live and finished paths, in tree order.
         lookahead: The decoding state of each live path.
-        step: The number of tokens decided on every live path.
+        step: The number of tokens decided on every live path; under `best-first`, on the longest.
     """
 
     def __init__(
@@ -157,20 +157,35 @@ class Paths:
             for index in range(len(state.draft_tokens) + 1)
         ]
 
-    def measure(self) -> KvMeasured:
-        """The current KV cache usage, with that of each live path."""
-        return KvMeasured(self.step, self._cache.usage([leaf.path for leaf in self.live]))
+    def measure(self, step: int) -> KvMeasured:
+        """The current KV cache usage, with that of each live path, as measured at this step."""
+        return KvMeasured(step, self._cache.usage([leaf.path for leaf in self.live]))
 
-    def commit(self, population: Sequence[Member], weights: Sequence[float | None]) -> list[Event]:
-        """End the step with the new weight of each member; None drops it."""
-        new = StepEvents(self.step)
-        leaves: list[Leaf] = []
+    def commit(
+        self, population: Sequence[Member], weights: Sequence[float | None]
+    ) -> dict[int, list[Event]]:
+        """Take over the new weight of each member; None drops it.
+
+        Returns:
+            What happened at each step, in order: several steps if paths differ in length.
+        """
+        children = (one.leaf.tokens for one in population if isinstance(one, Child))
+        last = max(children, default=self.step)
         pairs = zip(population, weights, strict=True)
-        for _, family in groupby(pairs, key=lambda pair: _path(pair[0])):
-            leaves += self._commit_path(list(family), new)
-        self.leaves = [self._finish(leaf, new) for leaf in leaves]
-        self.step += 1
-        return new.events()
+        families = [list(family) for _, family in groupby(pairs, key=lambda pair: _path(pair[0]))]
+        steps = [_step(family[0][0], last) for family in families]
+        leaves: list[list[Leaf]] = [[] for _ in families]
+        events: dict[int, list[Event]] = {}
+        for step in sorted({*steps}):
+            new, places = StepEvents(step), [at for at, its in enumerate(steps) if its == step]
+            for place in places:
+                leaves[place] = self._commit_path(families[place], new)
+            for place in places:
+                leaves[place] = [self._finish(leaf, new) for leaf in leaves[place]]
+            events[step] = new.events()
+        self.leaves = [*chain.from_iterable(leaves)]
+        self.step = max(self.step, last + 1)
+        return events
 
     def _commit_path(
         self, family: Sequence[tuple[Member, float | None]], new: StepEvents
@@ -197,9 +212,9 @@ class Paths:
 
     def _extend(self, child: Child, weight: float, new: StepEvents) -> Leaf:
         """Append one token to the path."""
-        leaf = grown(child, child.leaf.path, weight, self.step)
+        leaf = grown(child, child.leaf.path, weight, new.step)
         tokens = self.lookahead[leaf.path].tokens
-        if len(tokens) == self.prompt_length + self.step:  # else verification appended it
+        if len(tokens) == self.prompt_length + new.step:  # else verification appended it
             tokens.append(child.token)
         new.tokens.append(self._new_token(leaf, child))
         return self._reweighted(leaf, weight, new, before=child.leaf.weight)
@@ -211,13 +226,13 @@ class Paths:
         ids = range(self._next_path, self._next_path + len(children))
         self._next_path = ids.stop
         leaves = [
-            grown(child, path, weight, self.step)
+            grown(child, path, weight, new.step)
             for path, (child, weight) in zip(ids, children, strict=True)
         ]
         heirs = [path for path, (child, _) in zip(ids, children, strict=True) if child.heir]
         weights = tuple(leaf.weight for leaf in leaves)
         heir = heirs[0] if heirs else -1
-        new.forked.append(Forked(self.step, parent.path, tuple(ids), weights, heir))
+        new.forked.append(Forked(new.step, parent.path, tuple(ids), weights, heir))
         pairs = zip(leaves, children, strict=True)
         new.tokens += [self._new_token(leaf, child) for leaf, (child, _) in pairs]
         self._cache.fork(parent.path, ids)
@@ -242,14 +257,14 @@ class Paths:
         """Finish the leaf and free its rows if its text ends; else its last token is pending."""
         if leaf.finished:
             return leaf
-        state, new = self.lookahead[leaf.path], self.step + 1
+        state = self.lookahead[leaf.path]
         state.search(self._stop, self._text_of)
-        has_string = 0 < state.stops_at <= self.prompt_length + new
+        has_string = 0 < state.stops_at <= self.prompt_length + leaf.tokens
         stopped = has_string or leaf.token in self._model.stop_ids
-        if not (stopped or new >= self._config.max_new_tokens):
+        if not (stopped or leaf.tokens >= self._config.max_new_tokens):
             return leaf
         reason: FinishReason = "stop" if stopped else "length"
-        events.finished.append(PathFinished(self.step, leaf.path, reason))
+        events.finished.append(PathFinished(leaf.tokens - 1, leaf.path, reason))
         self.keep(leaf.path)
         self.release(leaf.path)
         return replace(leaf, finished=True)
@@ -260,7 +275,7 @@ class Paths:
         state.search(self._stop, self._text_of)
         return (
             token in self._model.stop_ids
-            or self.step + 1 >= self._config.max_new_tokens
+            or leaf.tokens + 1 >= self._config.max_new_tokens
             or (bool(self._stop) and self._stop.search(state.tail, self._text_of(token))[1] > 0)
         )
 
@@ -282,3 +297,10 @@ class Paths:
 
 def _path(member: Member) -> int:
     return member.path if isinstance(member, Leaf) else member.leaf.path
+
+
+def _step(member: Member, last: int) -> int:
+    """The step at which something happens to the member, if `last` is that of the longest path."""
+    if isinstance(member, Child):
+        return member.leaf.tokens
+    return max(last, member.tokens - member.finished)

@@ -64,17 +64,17 @@ def predicted(
     config: BranchingConfig,
     leaves: Sequence[Leaf],
     predictions: Predictions,
-    step: int,
-) -> Predicted:
-    """The predictions of all live paths."""
+) -> dict[int, Predicted]:
+    """The predictions of these paths, by step."""
     on_server = model.kv_shape.blocks is not None
     bounds = _bounds(model, config, predictions) if on_server else [None] * len(leaves)
     rows = zip(leaves, predictions.entropies, bounds, strict=True)
-    seen = [
-        PathPrediction(leaf.path, entropy, candidates_of(model, predictions, index), whole)
-        for index, (leaf, entropy, whole) in enumerate(rows)
-    ]
-    return Predicted(step, tuple(seen))
+    seen: dict[int, list[PathPrediction]] = {}
+    for index, (leaf, entropy, whole) in enumerate(rows):
+        candidates = candidates_of(model, predictions, index)
+        of_step = seen.setdefault(leaf.tokens, [])
+        of_step.append(PathPrediction(leaf.path, entropy, candidates, whole))
+    return {step: Predicted(step, tuple(of_step)) for step, of_step in seen.items()}
 
 
 def candidates_of(

@@ -2,9 +2,11 @@
 field declares its limits, which msgspec checks when it reads an event (eab.record.run_file).
 
 Path ids are small integers in order of birth. A path is a sequence of tokens without a fork: it
-ends at a fork, where its children start. Step s chooses the s-th new token; step 0 follows the
-prefill of the prompt. Decisions hold no times, so those of two runs can be compared exactly; times
-are separate events. An event's `step` and `path` are the step and the path that it is about.
+ends at a fork, where its children start. Step s chooses the s-th new token of a text; step 0
+follows the prefill of the prompt. Paths of equal length take a step together. Under `best-first`,
+paths of different lengths share a pass, whose events come step by step, shorter paths first.
+Decisions hold no times, so those of two runs can be compared exactly; times are separate events. An
+event's `step` and `path` are the step and the path that it is about.
 
 Changes to most paths of a step share one event, which lists the paths in tree order; rare changes
 have one event per path. A step that makes decisions emits KvMeasured, Predicted, LimitActed,
@@ -74,7 +76,7 @@ __all__ = [
 ]
 
 FinishReason = Literal["stop", "length"]
-EndReason = Literal["finished", "decided", "stopped", "unwatched", "failed"]
+EndReason = Literal["finished", "decided", "explored", "budget", "stopped", "unwatched", "failed"]
 WhatIfKind = Literal["", "exact", "approximate"]
 
 
@@ -137,7 +139,8 @@ class RunStarted(_Kind, frozen=True):
     @property
     def can_be_recomputed(self) -> bool:
         """Whether the run's events hold all that its decisions depended on."""
-        return not self.own_parts and not self.imported
+        in_order = self.config.policy != "best-first"  # the order in which its paths grew is not
+        return in_order and not self.own_parts and not self.imported
 
     @property
     def continued_tokens(self) -> tuple[int, ...]:
@@ -287,8 +290,8 @@ class RunEnded(_Kind, frozen=True):
     """The last event that the engine emits."""
 
     step: fields.StepIndex  # steps decided so far
-    # `decided`: see `eab.engine.deciding`; `unwatched`: the server stopped the run because no open
-    # tab watched it
+    # `decided`, `explored`, `budget`: see `eab.engine.ending`; `unwatched`: the server stopped the
+    # run because no open tab watched it
     reason: EndReason
     message: fields.Message = ""  # what went wrong, if the reason is `failed`
 
@@ -296,6 +299,11 @@ class RunEnded(_Kind, frozen=True):
     def stopped(self) -> bool:
         """Whether the run was stopped early without an error."""
         return self.reason in ("stopped", "unwatched")
+
+    @property
+    def early(self) -> bool:
+        """Whether the settings ended it before all its texts had ended."""
+        return self.reason in ("decided", "explored", "budget")
 
 
 class TextScored(Pause, frozen=True):

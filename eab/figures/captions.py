@@ -19,6 +19,8 @@ from eab.speculation.stats import speculation_stats
 ENDINGS: Final[dict[EndReason, str]] = {
     "finished": "Done",
     "decided": "Decided",
+    "explored": "Enough explored",
+    "budget": "Token budget spent",
     "stopped": "Stopped",
     "unwatched": "Stopped (its tab was closed)",
     "failed": "Failed",
@@ -116,10 +118,11 @@ def limit_sentence(run: RunState) -> str:
             "With the policy stochastic-beam, the weight of a text depends on its probability "
             "and on the chance of drawing it, so it is not the product of its shares."
         )
-    if run.started.config.policy == "beam":
+    if run.started.config.policy in ("beam", "best-first"):
         return (
-            "With the policy beam, the weight of a text is its probability. That of dropped texts "
-            "is not passed on, so the weights sum to less than 100%."
+            f"With the policy {run.started.config.policy}, the weight of a text is its "
+            "probability. That of dropped texts is not passed on, so the weights sum to less than "
+            "100%."
         )
     if run.started.config.policy == "original":
         return (
@@ -252,7 +255,7 @@ def _reuse(run: RunState) -> str:
 def _ending(run: RunState) -> str:
     if run.ended is None:
         return " Unfinished."
-    if run.ended.stopped or run.ended.reason == "decided":
+    if run.ended.stopped or run.ended.early:
         return f" {ENDINGS[run.ended.reason]}."
     return " Failed: " if run.ended.reason == "failed" else ""
 

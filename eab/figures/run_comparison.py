@@ -29,6 +29,7 @@ _POLICIES: Final = {
     "fair": "entropy-adaptive branching",
     "original": "branching by the published rule",
     "beam": "beam search",
+    "best-first": "best-first search",
     "greedy": "greedy decoding",
     "independent": "ordinary sampling",
 }

@@ -67,11 +67,16 @@ class RunFold:
 
     @property
     def made(self) -> str:
-        """The number of steps so far, as text; why no more could matter, if the run is decided."""
-        if self.run is not None and self.ended is not None and self.ended.reason == "decided":
-            tokens = counted(self.run.tokens_through_model, "token")
-            left = self.run.tokens_left
-            return f"{tokens}; up to {left:,} more in its live texts could not change the answer"
+        """The number of steps so far, as text; tokens, if the settings ended the run early, and
+        why no more could matter, if it is decided.
+        """
+        if self.run is not None and self.ended is not None and self.ended.early:
+            tokens, left = counted(self.run.tokens_through_model, "token"), self.run.tokens_left
+            if self.ended.reason == "decided":
+                return (
+                    f"{tokens}; up to {left:,} more in its live texts could not change the answer"
+                )
+            return f"{tokens}; its live texts could have up to {left:,} more"
         return counted(len(self.run.steps) if self.run is not None else 0, "step")
 
     def apply(self, event: Event | Progressed) -> None:

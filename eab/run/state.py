@@ -276,8 +276,8 @@ class RunState:
         return tuple(reversed(ids))
 
     def leaves(self) -> list[Path]:
-        """Live and finished paths, in order of birth; their weights sum to 1, or under the policy
-        `beam` to the probability of their texts.
+        """Live and finished paths, in order of birth; their weights sum to 1, or under the policies
+        `beam` and `best-first` to the probability of their texts.
         """
         return [path for path in self.paths if path.status in ("live", "finished")]
 
@@ -317,7 +317,8 @@ class RunState:
     @property
     def was_cut(self) -> bool:
         """Whether a text ended at `max_new_tokens`, so that it can go on."""
-        return any(leaf.finish_reason == "length" for leaf in self.leaves())
+        goes_on = self.started.config.policy != "best-first"  # see `eab.run.threshold.longer`
+        return goes_on and any(leaf.finish_reason == "length" for leaf in self.leaves())
 
     @property
     def highest_entropy(self) -> float:

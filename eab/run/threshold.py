@@ -34,9 +34,14 @@ def longer(started: RunStarted) -> BranchingConfig:
 
     The draws depend only on the seed and the place in the tree. A longer run has the same rank
     threshold only if its probe is not longer; otherwise the threshold is given in nats.
-    Raises ConfigError if so many new tokens are not allowed.
+    Raises ConfigError if so many new tokens are not allowed, or the tree would be another one.
     """
     config = started.config
+    if config.policy == "best-first":
+        raise ConfigError(
+            "with the policy best-first, a run with more new tokens is another search, which does "
+            "not go on from this one; run the prompt again with a higher max_new_tokens"
+        )
     if config.threshold_unit == "rank" and config.max_new_tokens < PROBE_STEPS:
         nats = started.threshold_nats
         config = replace(config, entropy_threshold=nats, threshold_unit="nats")

@@ -130,8 +130,8 @@ class Sample:
     Attributes:
         text: The text without control tokens, up to any stop string.
         tokens: The generated tokens, including those of the stop string.
-        weight: Its weight in an estimate; the weights of all samples sum to 1, or under the policy
-            `beam` to the probability of their texts.
+        weight: Its weight in an estimate; the weights of all samples sum to 1, or under the
+            policies `beam` and `best-first` to the probability of their texts.
         finish_reason: `unfinished` while the run continues or if it was stopped.
         lineage: Ids of its paths, from the root to the leaf.
         reward: Its reward or label, if it was imported with one.

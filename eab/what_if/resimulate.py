@@ -98,6 +98,11 @@ def _started(
             f"the run used {recorded.own_parts}, which was given in Python and is in no record, so "
             "it cannot be computed again without the model; run the model with other settings"
         )
+    if recorded.config.policy == "best-first":
+        raise ConfigError(
+            "with the policy best-first, the order in which paths grow is not recorded, so the run "
+            "cannot be computed at other settings; run the model"
+        )
     config = replace(
         recorded.config, cache="tree", drafter="none", r=recorded.config.r if r is None else r
     )
@@ -213,7 +218,7 @@ class _Resimulator:
         if ended is not None and ended.reason == "failed":
             self.generation.prepare()
         # a run that was stopped at this step, or is the same and decided, ends the same way
-        if ended is not None and (ended.stopped or (self.same and ended.reason == "decided")):
+        if ended is not None and (ended.stopped or (self.same and ended.early)):
             return RunEnded(self.generation.step, ended.reason)
         last = max(0, self.generation.step - 1)
         self.unknowns += [Unknown(last, leaf.path, "ended") for leaf in self.generation.live]
@@ -227,7 +232,7 @@ class _Resimulator:
             self.events += growths
             prefilling = generation.prefilling
             if not prefilling:
-                self.events.append(generation.paths.measure())
+                self.events.append(generation.paths.measure(number))
                 self._decide(decisions)
             self.events.append(StepTimed(number, len(batch.ids), 0.0, 0.0))
 
@@ -254,7 +259,7 @@ class _Resimulator:
             weights += after
         if not self.same:
             weights = self.policy.prune(population, generation.step)
-        committed = generation.paths.commit(population, weights)
+        committed = [*chain.from_iterable(generation.commit(population, weights).values())]
         self._follow(committed, by_path)
         self.events += committed
 

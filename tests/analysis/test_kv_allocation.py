@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import run_of
-from policies import EVERY
+from policies import BY_STEP
 from table_model import TableModel, random_table
 
 from eab.analysis.kv_allocation import (
@@ -126,7 +126,7 @@ def test_blocks_of_one_row_equal_the_tree_and_parts_add_up_to_the_bytes_held(
     config=st.builds(
         BranchingConfig,
         entropy_threshold=st.floats(0, 1.5),
-        policy=st.sampled_from(EVERY),
+        policy=st.sampled_from(BY_STEP),
         drafter=st.sampled_from(["none", "prompt-lookup", "sibling-lookup"]),
         max_paths=st.just(7),
         max_new_tokens=st.just(12),

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 from made_runs import events_of, leaves_at, run_of
-from policies import EVERY, FORKING
+from policies import BY_STEP, FORKING
 from table_model import TableModel, random_table
 
 from app.widgets.results import as_python
@@ -122,7 +122,7 @@ def test_a_file_without_the_new_field_loads_and_one_with_a_wrong_value_is_refuse
         loaded()
 
 
-@pytest.mark.parametrize("policy", FORKING)
+@pytest.mark.parametrize("policy", [name for name in FORKING if name in BY_STEP])
 def test_leaves_and_weights_at_any_step_are_those_of_the_run_at_that_step(twins, policy):
     settings = {"entropy_threshold": 1.0, "max_paths": 5, "branch_factor": 3, "seed": 2}
     config = BranchingConfig(max_new_tokens=14, policy=policy, **settings)
@@ -148,7 +148,7 @@ NATS, RANK = {"entropy_threshold": 1.5}, {"entropy_threshold": 2, "threshold_uni
 @pytest.mark.parametrize(
     ("policy", "threshold", "new_tokens"),
     [
-        *((policy, NATS, 6) for policy in EVERY),
+        *((policy, NATS, 6) for policy in BY_STEP),
         *(("fair", threshold, 24) for threshold in (NATS, RANK)),
         *((policy, RANK, 6) for policy in ("fair", "original")),
     ],

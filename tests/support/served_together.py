@@ -29,6 +29,7 @@ REQUESTS = {
     "original": Request(PROMPT, replace(BASE, policy="original", top_k=20, seed=2)),
     "arithmetic": Request(PROMPT, replace(BASE, policy="arithmetic", seed=4)),
     "stochastic beam": Request(PROMPT, replace(BASE, policy="stochastic-beam", seed=4)),
+    "best first": Request(PROMPT, replace(BASE, policy="best-first", paths_per_pass=2)),
     "independent": Request("w40 w41 w42", replace(BASE, policy="independent", temperature=0.7)),
     "one token": Request("w9", replace(BASE, max_new_tokens=1)),
     "rank": Request(PROMPT, replace(BASE, entropy_threshold=3.0, threshold_unit="rank")),

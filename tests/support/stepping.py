@@ -1,5 +1,7 @@
 """A policy alone, on a table of probabilities: no cache, no events, so many seeds are quick."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from table_model import TableModel
@@ -25,28 +27,30 @@ def samples_of(
     """
     policy = make_policy(config, config.entropy_threshold, given)
     samples: list[Sample] = [((), Leaf(0, ROOT, 1.0, 0.0))]
-    for step in range(config.max_new_tokens):
-        if isinstance(policy, BeamPolicy):
-            last = step + 1 == config.max_new_tokens
-            policy.ends = lambda _, token, last=last: last or token in model.stop_ids
-        live = [(text, leaf) for text, leaf in samples if not leaf.finished]
-        if not live:
-            break
-        predictions = _predictions(model, config, [text for text, _ in live], step)
-        leaves = [leaf for _, leaf in live]
+    longest, computed = config.max_new_tokens, 0
+    if isinstance(policy, BeamPolicy):
+        policy.ends = lambda leaf, token: leaf.tokens + 1 == longest or token in model.stop_ids
+    while live := [leaf for _, leaf in samples if not leaf.finished]:
+        leaves = policy.select(live)
+        chosen = [(text, leaf) for text, leaf in samples if leaf in leaves]
+        step = leaves[0].tokens
+        predictions = _predictions(model, config, [text for text, _ in chosen])
         at = [(leaf.stream_key, step) for leaf in leaves]
         predictions.draw_next(policy.uniforms(at), policy.rest_draws(predictions, 0, at))
         families = iter(policy.branch(leaves, predictions, step))
         population: list[tuple[Text, Member]] = []
         for text, leaf in samples:
-            members: list[Leaf] | list[Child] = [leaf] if leaf.finished else next(families)
+            members: list[Leaf] | list[Child] = next(families) if leaf in leaves else [leaf]
             population += [(text, member) for member in members]
         weights = policy.prune([member for _, member in population], step)
         samples = [
-            _after(model, text, member, weight, step)
+            _after(model, text, member, weight, config)
             for (text, member), weight in zip(population, weights, strict=True)
             if weight is not None
         ]
+        computed += len(leaves)
+        if config.policy == "best-first" and computed >= config.max_paths * longest:
+            break
     return samples, policy
 
 
@@ -58,20 +62,16 @@ def leaves_of(model: TableModel, config: BranchingConfig) -> tuple[dict[Text, Le
     return leaves, policy
 
 
-def _predictions(
-    model: TableModel, config: BranchingConfig, texts: list[Text], step: int
-) -> Predictions:
-    rows = np.stack([model.next(text[-1] if text else 0, step) for text in texts])
+def _predictions(model: TableModel, config: BranchingConfig, texts: list[Text]) -> Predictions:
+    rows = np.stack([model.next(text[-1] if text else 0, len(text)) for text in texts])
     return Predictions(torch.from_numpy(rows).log(), config)
 
 
-def _after(model: TableModel, text: Text, member: Member, weight: float, step: int) -> Sample:
+def _after(
+    model: TableModel, text: Text, member: Member, weight: float, config: BranchingConfig
+) -> Sample:
     if isinstance(member, Leaf):
-        return text, Leaf(
-            member.path, member.stream_key, weight, member.log_prob, member.token, True
-        )
-    leaf = grown(member, 0, weight, step)
-    ended = leaf.token in model.stop_ids
-    return (*text, leaf.token), Leaf(
-        0, leaf.stream_key, weight, leaf.log_prob, leaf.token, finished=ended
-    )
+        return text, replace(member, weight=weight)
+    leaf = grown(member, 0, weight, len(text))
+    ended = leaf.token in model.stop_ids or leaf.tokens == config.max_new_tokens
+    return (*text, leaf.token), replace(leaf, finished=ended)

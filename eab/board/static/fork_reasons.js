@@ -17,6 +17,7 @@ const FORKS_WITHOUT_THRESHOLD = {
   "stochastic-beam":
     "Several continuations of this path are among the texts of highest perturbed log-probability.",
   beam: "Several continuations of this path are among the most probable ones of all beams.",
+  "best-first": "Several continuations of this path are among the most probable ones of all paths.",
 };
 
 /**

@@ -6,13 +6,14 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Final
+from itertools import chain
+from typing import Annotated, Any, Final, get_args
 
 from msgspec import Meta
 
 from eab.branching.own import own_name
 from eab.branching.presets import OF_PRESETS, PRESETS, START, starting_config
-from eab.config import BEAM_SETTINGS, BranchingConfig
+from eab.config import OF_POLICIES, BranchingConfig, PolicyName
 from eab.errors import ConfigError
 from eab.formatting import quoted
 from eab.text_values import listed
@@ -25,12 +26,10 @@ SAMPLE_SEED: Final = 0
 _OF_THRESHOLD: Final = frozenset({"entropy_threshold", "threshold_unit"})
 _OF_FORKS: Final = _OF_THRESHOLD | {"branch_factor", "min_fork_weight", "branch_min_p"}
 WITHOUT_EFFECT: Final[Mapping[str, frozenset[str]]] = {
-    **dict.fromkeys(("fair", "original"), frozenset(BEAM_SETTINGS)),
-    **dict.fromkeys(
-        ("independent", "arithmetic", "stochastic-beam"), _OF_FORKS.union(BEAM_SETTINGS)
-    ),
-    "beam": _OF_FORKS,
-    "greedy": _OF_FORKS.union(BEAM_SETTINGS, {"max_paths"}),
+    policy: frozenset(chain(*(names for name, names in OF_POLICIES.items() if name != policy)))
+    | (frozenset() if policy in ("fair", "original") else _OF_FORKS)
+    | ({"max_paths"} if policy == "greedy" else set())
+    for policy in get_args(PolicyName)
 }
 
 

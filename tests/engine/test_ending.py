@@ -1,6 +1,7 @@
 """A run that ends as soon as its answer is decided: certainly the answer that it would have had."""
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -10,12 +11,12 @@ from saying_model import saying_model
 
 from eab import EntropyAdaptiveBranching, Run
 from eab.analysis.answers import group_answers
-from eab.config import BranchingConfig
+from eab.config import BranchingConfig, PolicyName
 from eab.errors import ConfigError
 from eab.record import dumps, loads
 from eab.run import fold
 
-POLICIES = ("fair", "original", "arithmetic", "stochastic-beam", "beam", "independent", "greedy")
+POLICIES = get_args(PolicyName)
 
 
 def same_events(events):

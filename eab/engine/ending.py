@@ -1,0 +1,46 @@
+"""When a run ends before all its texts have: nothing that it has not seen can change its leading
+answer, enough is explored, or its token budget is spent.
+
+The answer is the first sentence of a text. The probability of every answer has certain bounds
+(`eab.analysis.answers`), so the first two are certain, not statistical: an answer wins if no other
+one, seen or not, has an upper bound above its lower bound, and the bounds are 1 - `explored` apart.
+Live paths count as not seen, unless their first sentence is complete.
+"""
+
+from collections.abc import Sequence
+
+from eab.analysis.answers import group_answers
+from eab.config import BranchingConfig
+from eab.events import EndReason, Event, Predicted
+from eab.run import RunFold
+
+
+class Ending:
+    """Follows the events of a run, as far as its settings need them."""
+
+    def __init__(self, config: BranchingConfig) -> None:
+        self._config = config
+        self._state = RunFold() if config.stop_when != "ended" else None
+        self._budget, self._tokens = config.token_budget, 0
+        if config.policy == "best-first":
+            most = config.max_paths * config.max_new_tokens
+            self._budget = min(self._budget or most, most)
+
+    def reason(self, events: Sequence[Event]) -> EndReason | None:
+        """Why the run ends after these events, which follow those of the last call; or None."""
+        predicted = [event for event in events if isinstance(event, Predicted)]
+        self._tokens += sum(len(event.predictions) for event in predicted)
+        if self._state is not None and (reason := self._by_answers(events)):
+            return reason
+        return "budget" if self._budget and self._tokens >= self._budget else None
+
+    def _by_answers(self, events: Sequence[Event]) -> EndReason | None:
+        assert self._state is not None
+        for event in events:
+            self._state.apply(event)
+        if self._state.run is None:
+            return None
+        answers = group_answers(self._state.run, "sentence")
+        if self._config.stop_when == "decided":
+            return "decided" if answers.winner is not None else None
+        return "explored" if answers.explored >= self._config.explored_goal else None
