@@ -26,6 +26,7 @@ root_doc = "README"
 myst_heading_anchors = 4  # a link such as library.md#samples-of-others
 default_role = "code"  # the docstrings mark code as Markdown does
 autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
 toc_object_entries_show_parents = "hide"
 python_maximum_signature_line_length = 90
 html_show_copyright = html_copy_source = False

@@ -56,21 +56,20 @@ def test_a_rule_has_an_environment_variable_which_goes_before_the_file(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("given", "message"),
     [
-        ("MAX_PATHS", "many", "max_paths is 'many'"),
+        ({"EAB_RULE_MAX_PATHS": "many"}, "max_paths is 'many'"),
         (
-            "MAX_PATH",
-            "12",
-            "there is no rule 'max_path' in the environment; did you mean max_paths",
+            {"EAB_RULE_MAX_PATH": "12"},
+            "no rule 'max_path' in the environment; did you mean max_paths",
         ),
-        ("HOSTS", "example.org", "hosts is 'example.org'"),
-        ("SAVE_RUNS", "", "save_runs is ''"),
+        ({"EAB_RULE_HOSTS": "example.org"}, "hosts is 'example.org'"),
+        ({"EAB_RULE_SAVE_RUNS": ""}, "save_runs is ''"),
     ],
 )
-def test_a_wrong_environment_variable_is_refused_with_an_explanation(name, value, message):
+def test_a_wrong_environment_variable_is_refused_with_an_explanation(given, message):
     with pytest.raises(ConfigError, match=message):
-        load({f"EAB_RULE_{name}": value})
+        load(given)
 
 
 @pytest.mark.parametrize(
