@@ -16,7 +16,7 @@ RUN python -m venv /opt/eab \
         sed '/^-e/d' requirements.txt > pinned.txt \
         && /opt/eab/bin/pip install --no-cache-dir -r pinned.txt; \
     fi
-COPY pyproject.toml README.md LICENSE THIRD_PARTY.md ./
+COPY pyproject.toml hatch_build.py README.md LICENSE THIRD_PARTY.md ./
 COPY eab eab
 COPY app app
 COPY pages pages
@@ -25,10 +25,12 @@ RUN /opt/eab/bin/pip install --no-cache-dir --no-deps . \
     && EAB_MODELS=/opt/eab/models /opt/eab/bin/eab models get smollm2
 
 FROM python:3.11-slim
-RUN useradd --uid 10001 --create-home eab && install -d -o eab /data
+# Hosts that choose the user choose this number.
+RUN useradd --uid 1000 --create-home eab && install -d -o eab /data
 COPY --from=build /opt/eab /opt/eab
 # All that is written goes to the one volume; the rest may be read-only.
-ENV EAB_STORE=/data/runs.sqlite \
+ENV EAB_PORT=8501 \
+    EAB_STORE=/data/runs.sqlite \
     EAB_MODELS=/opt/eab/models \
     HF_HOME=/data/huggingface \
     PYTHONDONTWRITEBYTECODE=1 \
@@ -37,6 +39,6 @@ USER eab
 WORKDIR /data
 VOLUME /data
 EXPOSE 8501
-HEALTHCHECK --start-period=30s CMD ["/opt/eab/bin/python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8501/healthz', timeout=5)"]
+HEALTHCHECK --start-period=30s CMD ["/opt/eab/bin/python", "-c", "import os, urllib.request as request; request.urlopen(f'http://127.0.0.1:{os.environ[\"EAB_PORT\"]}/healthz', timeout=5)"]
 ENTRYPOINT ["/opt/eab/bin/eab", "app", "--address", "0.0.0.0"]
 CMD ["--public"]

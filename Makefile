@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: app test test-all check docs lock runs measurements notebook clean
+.PHONY: app test test-all check docs docs-site dist url lock runs measurements notebook clean
 
 app: .venv/installed
 	$(BIN)/eab app
@@ -40,6 +40,20 @@ node_modules/.package-lock.json: package.json package-lock.json
 # What pages and eab/api/settings.py repeat from declarations.
 docs: .venv/installed
 	$(BIN)/python scripts/write_docs.py
+
+# The pages of docs/ and the reference of the library as a site in build/docs.
+docs-site: .venv/installed-dev
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/docs
+
+# The sdist and the wheel in dist/, as they are released.
+dist: .venv/installed-dev
+	rm -rf dist
+	$(BIN)/hatchling build --directory dist
+	$(BIN)/twine check --strict dist/*
+
+# The address of the repository, in every file that names it: make url URL=https://example.org/eab-explorer
+url:
+	$(PYTHON) scripts/set_url.py "$(URL)"
 
 # Every package of the app on Linux, with PyTorch's CPU build, by version and hash, and their licences. UV_INDEX must name the
 # index of PyTorch's CPU builds: PyPI does not have them.

@@ -105,6 +105,8 @@ def _streamlit_options(asked: argparse.Namespace, allowed: rules.Rules) -> dict[
         # thread parses something (github.com/python/cpython/issues/106905).
         "runner.magicEnabled": False,
     }
+    if allowed.is_embedded:
+        options["server.xsrfCookieSameSite"] = "none"  # see http.SecurityHeaders
     if allowed.public:
         # Open no browser, and show no tracebacks.
         options |= {"server.headless": True, "client.showErrorDetails": "none"}

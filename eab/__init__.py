@@ -50,7 +50,7 @@ __all__ = [
     "starting_config",
     "sweep",
 ]
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 _HOME: Final = {
     "BranchingConfig": "eab.config",

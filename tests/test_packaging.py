@@ -1,46 +1,32 @@
-"""The wheel, installed into an environment of its own and used outside the checkout.
-
-The environment borrows the dependencies of the one that runs the tests, but sees neither the
-checkout nor its editable install. A hook records every Python file access below the checkout. A
-second environment has only the packages that the wheel requires without an extra.
+"""The sdist, and the wheel that is built from it: their contents, and the wheel installed into an
+environment of its own and used outside the checkout.
 """
 
+import email
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
-from importlib.metadata import distribution, distributions
 from pathlib import Path
 
 import psutil
 import pytest
-from packaging.requirements import Requirement
+from installation import Installation, build, check
 from places import ROOT
 from raw_session import RawSession
 
+import eab
 from eab.models.sources import EMBEDDED_FOLDER
 from scripts.servers import free_port, serving_explorer
 
 pytestmark = [pytest.mark.packaging, pytest.mark.slow]
 BUNDLED = ("app", "pages", "assets")
 LEFT_OUT = {"assets/picture.webp"}  # the README's picture
-MAX_BYTES = 16 * 2**20
-SITE_PACKAGES = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
-WATCH = """
-import os, sys
-
-def _watch(event, arguments):
-    if event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], (str, bytes)):
-        path = os.path.abspath(os.fsdecode(arguments[0]))
-        if path.startswith({checkout!r}) and not path.startswith({borrowed!r}):
-            os.write(_LOG, (path + "\\n").encode())
-
-_LOG = os.open({log!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-sys.addaudithook(_watch)
-"""
+RELEASE_FILES = {"README.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "THIRD_PARTY.md"}
+RELEASE_FILES |= {"pyproject.toml", "hatch_build.py", "PKG-INFO", ".gitignore"}
+MAX_BYTES = 20_000_000
 
 LIBRARY = """
 from importlib.util import find_spec
@@ -67,91 +53,15 @@ for call, extra in (
 """
 
 
-class Installation:
-    """A fresh environment with the wheel, and a working folder outside the checkout.
-
-    Args:
-        lean: Only the packages that the wheel requires without an extra.
-    """
-
-    def __init__(self, wheel: Path, folder: Path, lean: bool = False) -> None:
-        self.home = folder / "environment"
-        self.work = folder / "work"
-        self.work.mkdir()
-        self._log = folder / "checkout.log"
-        scripts = self.home / ("Scripts" if sys.platform == "win32" else "bin")
-        self.python, self.eab = scripts / "python", scripts / "eab"
-        _check([sys.executable, "-m", "venv", "--without-pip", str(self.home)])
-        pip = [sys.executable, "-m", "pip", "--python", str(self.python), "install"]
-        _check([*pip, "--quiet", "--no-deps", "--no-index", str(wheel)])
-        packages = Path(self.output("-c", "import site; print(site.getsitepackages()[0])").strip())
-        if lean:
-            for place in _required(packages):
-                (packages / place.name).symlink_to(place)
-        else:
-            # The borrowed folders' own .pth files, like the editable install's, have no effect.
-            (packages / "borrowed.pth").write_text("\n".join(SITE_PACKAGES), encoding="utf-8")
-        watch = WATCH.format(
-            checkout=str(ROOT) + os.sep, borrowed=tuple(SITE_PACKAGES), log=str(self._log)
-        )
-        (packages / "sitecustomize.py").write_text(watch, encoding="utf-8")
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The environment variables of this process that do not point Python to other modules."""
-        hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
-        return {name: value for name, value in os.environ.items() if name not in hidden}
-
-    def output(self, *arguments: str) -> str:
-        """Return what the environment's Python prints."""
-        return _check([str(self.python), *arguments], cwd=self.work, env=self.environment)
-
-    def run(self, *arguments: str) -> str:
-        """Return what `eab` prints with these arguments."""
-        return _check([str(self.eab), *arguments], cwd=self.work, env=self.environment)
-
-    def assert_checkout_untouched(self) -> None:
-        """Assert that nothing below the checkout was opened or listed."""
-        assert self._log.read_text(encoding="utf-8") == ""
-
-
-def _required(packages: Path) -> set[Path]:
-    """Files and folders of all packages that the wheel in `packages` requires without an extra."""
-    [own] = distributions(path=[str(packages)])
-    places, todo, done = set[Path](), [(own, "")], set[tuple[str, str]]()
-    while todo:
-        package, extra = todo.pop()
-        if (package.name, extra) in done:
-            continue
-        done.add((package.name, extra))
-        for needed in map(Requirement, package.requires or []):
-            if needed.marker is None or needed.marker.evaluate({"extra": extra}):
-                todo += [(distribution(needed.name), each) for each in ("", *needed.extras)]
-        if package is not own:
-            tops = {file.parts[0] for file in package.files or []} - {"..", "__pycache__"}
-            places |= {Path(str(package.locate_file(top))) for top in tops}
-    return places
-
-
-def _check(command: list[str], **options: object) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, **options)  # type: ignore[call-overload]
-    assert done.returncode == 0, done.stderr
-    return str(done.stdout)
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The sdist and the wheel."""
+    return build(tmp_path_factory.mktemp("built"))
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel built from what the Dockerfile copies, and nothing else."""
-    folder, source = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("source")
-    for name in container_sources():
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, source / name)
-        else:
-            shutil.copy(ROOT / name, source)
-    options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "-w", str(folder)]
-    _check([sys.executable, "-m", "pip", "wheel", *options, str(source)])
-    [built] = folder.glob("*.whl")
-    return built
+def wheel(built: tuple[Path, Path]) -> Path:
+    return built[1]
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +95,36 @@ def test_the_wheel_contains_every_file_of_the_page(names: set[str], folder: str)
     }
     carried = {name for name in names if name.startswith(f"eab/_bundle/{folder}/")}
     assert carried == {f"eab/_bundle/{file}" for file in files - LEFT_OUT}
+
+
+def test_the_sdist_has_what_the_wheel_is_built_from(
+    built: tuple[Path, Path], names: set[str]
+) -> None:
+    sdist, _ = built
+    with tarfile.open(sdist) as archive:
+        files = {name.partition("/")[2] for name in archive.getnames()}
+    for folder in ("eab", *BUNDLED):
+        carried = {name.removeprefix("eab/_bundle/") for name in names}
+        assert {name for name in carried if name.startswith(f"{folder}/")} <= files
+    tops = {name.partition("/")[0] for name in files}
+    assert tops <= {"eab", *BUNDLED, *RELEASE_FILES}
+    assert sdist.stat().st_size < MAX_BYTES
+
+
+def test_an_index_accepts_both_and_shows_links_to_the_repository(
+    built: tuple[Path, Path], wheel: Path
+) -> None:
+    check([sys.executable, "-m", "twine", "check", "--strict", *map(str, built)])
+    [metadata] = [
+        zipfile.Path(wheel) / name
+        for name in zipfile.ZipFile(wheel).namelist()
+        if name.endswith(".dist-info/METADATA")
+    ]
+    stated = email.message_from_string(metadata.read_text(encoding="utf-8"))
+    assert stated["Version"] == eab.__version__
+    links = re.findall(r"\]\(([^)]+)\)", stated.get_payload())
+    assert len(links) > 20
+    assert all(link.startswith("https://") for link in links)
 
 
 def test_the_wheel_contains_the_licences_and_no_tests_and_is_small(
@@ -265,14 +205,6 @@ def test_the_page_opens_with_its_own_settings_from_any_folder(installed: Install
     installed.assert_checkout_untouched()
 
 
-def container_sources() -> list[str]:
-    """The files and folders of the checkout that the Dockerfile copies."""
-    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-    return [
-        name for line in re.findall(r"^COPY (?!--)(.*) \S+$", text, re.M) for name in line.split()
-    ]
-
-
 def container_lines(word: str) -> list[str]:
     """The arguments of a Dockerfile instruction in JSON form."""
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
@@ -286,23 +218,14 @@ def test_the_container_command_serves_is_healthy_and_ends_on_sigterm(
     port = free_port()
 
     def here(command: list[str]) -> list[str]:
-        places = {"/opt/eab/bin": str(installed.python.parent), ":8501": f":{port}"}
-        for there, place in places.items():
-            command = [word.replace(there, place) for word in command]
-        return command
+        return [word.replace("/opt/eab/bin", str(installed.python.parent)) for word in command]
 
     written = {"EAB_STORE": "runs.sqlite", "HF_HOME": "hub"}
-    environment = installed.environment | {
-        name: str(tmp_path / file) for name, file in written.items()
-    }
+    files = {name: str(tmp_path / file) for name, file in written.items()}
+    environment = installed.environment | files | {"EAB_PORT": str(port)}
     command = here([*container_lines("ENTRYPOINT"), *container_lines("CMD")])
-    with serving_explorer(
-        [*command, f"--port={port}"], port, cwd=installed.work, env=environment
-    ) as (
-        address,
-        process,
-    ):
-        _check(here(container_lines("HEALTHCHECK")), env=installed.environment)
+    with serving_explorer(command, port, cwd=installed.work, env=environment) as (address, process):
+        check(here(container_lines("HEALTHCHECK")), env=environment)
         session = RawSession(address)
         session.press("run_button")
         session.until(lambda: session.run_id != "")

@@ -39,16 +39,24 @@ def security_headers(rules: Rules) -> dict[str, str]:
 
 
 class SecurityHeaders:
-    """ASGI middleware that adds the headers to every response."""
+    """ASGI middleware that adds the headers to every response.
+
+    Uploads need Streamlit's cookie. In a frame of another site, browsers keep it only if it says
+    SameSite=None, which requires HTTPS, and is kept apart for each such site (Partitioned).
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._headers = security_headers(current())
+        self._embedded = current().is_embedded
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(self._headers)
+                headers = MutableHeaders(scope=message)
+                headers.update(self._headers)
+                if self._embedded and "set-cookie" in headers:
+                    headers["set-cookie"] += "; Partitioned"
             await send(message)
 
         await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)

@@ -1,7 +1,8 @@
 """What the operator of this server allows its visitors.
 
-The environment variable EAB_RULES names a TOML file with rules. With EAB_PUBLIC=1, the defaults are
-those of a public server, not of a private machine. The rules are read once, when the server starts.
+The environment variable EAB_RULES names a TOML file with rules; EAB_RULE_MAX_PATHS is the rule
+`max_paths` alone, and goes before the file. With EAB_PUBLIC=1, the defaults are those of a public
+server, not of a private machine. The rules are read once, when the server starts.
 """
 
 import os
@@ -22,6 +23,7 @@ from eab.formatting import quoted
 from eab.settings import Choice, Switch, Text, Whole, setting, settings_of
 
 FILE_VARIABLE: Final = "EAB_RULES"
+RULE_VARIABLE: Final = "EAB_RULE_"  # followed by the name of a rule
 PUBLIC_VARIABLE: Final = "EAB_PUBLIC"
 UNLIMITED: Final = 1_000_000
 CHAT_CORES: Final = 2  # fewest cores for which a public server puts the chat model first
@@ -212,6 +214,11 @@ class Rules:
         """Token limit of a run, both for new runs and for run files."""
         return self.max_paths * self.max_new_tokens
 
+    @property
+    def is_embedded(self) -> bool:
+        """Whether other sites may embed the page in a frame."""
+        return not set(self.frame_ancestors.split()) <= {"'self'", "'none'"}
+
     def visitor_at(self, address: str) -> str:
         """The visitor at an IP address; an IPv6 address stands for its network."""
         try:
@@ -267,7 +274,7 @@ PUBLIC: Final = Rules(
 
 def load(environment: Mapping[str, str]) -> Rules:
     """The rules that these environment variables name. Raises ConfigError if they are invalid."""
-    given = _read(environment.get(FILE_VARIABLE, "").strip())
+    given = _read(environment.get(FILE_VARIABLE, "").strip()) | _single(environment)
     public = given.get("public", environment.get(PUBLIC_VARIABLE, "").strip() not in ("", "0"))
     RULES["public"].values.check("public", public)
     return replace(_public() if public else PRIVATE, **given)
@@ -293,9 +300,34 @@ def _read(name: str) -> dict[str, Any]:
             given = tomllib.load(file)
     except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(f"the rules in {quoted(name)} cannot be read: {error}") from error
-    for rule in given:
-        if rule not in RULES:
-            near = get_close_matches(rule, RULES, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(RULES)}"
-            raise ConfigError(f"there is no rule {quoted(rule)} in {quoted(name)}; {hint}")
-    return {rule: tuple(v) if isinstance(v, list) else v for rule, v in given.items()}
+    return {_known(rule, quoted(name)): _value(value) for rule, value in given.items()}
+
+
+def _single(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The rules that have an environment variable of their own."""
+    given = {}
+    for variable, text in environment.items():
+        if variable.startswith(RULE_VARIABLE):
+            rule = _known(variable.removeprefix(RULE_VARIABLE).lower(), "the environment")
+            given[rule] = text if isinstance(RULES[rule].values, Text) else _value(_toml(text))
+    return given
+
+
+def _toml(text: str) -> Any:
+    """A value in TOML, or the text itself where that is none, such as a word without quotes."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _known(rule: str, place: str) -> str:
+    if rule not in RULES:
+        near = get_close_matches(rule, RULES, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(RULES)}"
+        raise ConfigError(f"there is no rule {quoted(rule)} in {place}; {hint}")
+    return rule
+
+
+def _value(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

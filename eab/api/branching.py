@@ -305,7 +305,7 @@ class EntropyAdaptiveBranching:
             polite, plain = explorer.compare_prompts(
                 ["Please name a city:", "Name a city:"], {"Paris": "Paris"}
             )
-            print(polite["Paris"], plain["Paris"], sep="\n")  # estimate ± standard error, bounds
+            print(polite["Paris"], plain["Paris"])  # estimate ± standard error, bounds
 
         Args:
             rules: As of `Run.labelled`.

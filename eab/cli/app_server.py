@@ -13,7 +13,9 @@ from eab.errors import need
 
 
 def open_app(
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the page.")] = 8501,
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, envvar="EAB_PORT", help="Port of the page.")
+    ] = 8501,
     address: Annotated[
         str,
         typer.Option(

@@ -3,7 +3,6 @@
 import json
 import sys
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from eab import record
+from eab import __version__, record
 from eab.analysis.answer_parts import check_part
 from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import SameAnswer, exact
@@ -47,14 +46,9 @@ app = typer.Typer(
 
 
 def _print_version(wanted: bool) -> None:
-    if not wanted:
-        return
-    try:
-        number = version("eab-explorer")
-    except PackageNotFoundError:
-        number = "(not installed)"
-    print(f"eab {number}")
-    raise typer.Exit()
+    if wanted:
+        print(f"eab {__version__}")
+        raise typer.Exit()
 
 
 @app.callback()

@@ -36,7 +36,7 @@ class Request:
             this order.
         logits_reader: Receives the logits of every path and step before anything changes them.
         parse_special: Whether the text of a control token in the prompt or a message, such as
-            <|im_end|>, becomes that token. Otherwise it is ordinary text.
+            `<|im_end|>`, becomes that token. Otherwise it is ordinary text.
 
     Raises:
         PromptError: There are messages and also a different prompt.

@@ -51,7 +51,7 @@ class LanguageModel(Protocol):
         self, prompt: Prompt, config: BranchingConfig = START, parse_special: bool = False
     ) -> tuple[int, ...]:
         """Token ids of a prompt or of chat messages. Messages need a chat template; a prompt uses
-        it if the config asks for it. The text of a control token, such as <|im_end|>, becomes one
+        it if the config asks for it. The text of a control token, such as `<|im_end|>`, becomes one
         only with `parse_special`.
         """
         ...

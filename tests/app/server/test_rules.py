@@ -39,6 +39,39 @@ def test_a_file_changes_single_rules(tmp_path):
     assert load(written(tmp_path, "public = true\nupload_mib = 4")).kv_limit_mib == 256
 
 
+def test_a_rule_has_an_environment_variable_which_goes_before_the_file(tmp_path):
+    single = {
+        "EAB_RULE_MAX_PATHS": "12",
+        "EAB_RULE_FRAME_ANCESTORS": "'self' https://example.org",
+        "EAB_RULE_MODELS": '["embedded", "./mine"]',
+        "EAB_RULE_VISITOR": "address",
+        "EAB_RULE_KEY": "007",
+        "EAB_RULE_SAVE_RUNS": "false",
+    }
+    rules = load(written(tmp_path, "max_paths = 20\nupload_mib = 4") | single)
+    assert (rules.max_paths, rules.upload_mib, rules.visitor) == (12, 4, "address")
+    assert rules.frame_ancestors == "'self' https://example.org"
+    assert (rules.models, rules.key, rules.save_runs) == (("embedded", "./mine"), "007", False)
+    assert load({"EAB_RULE_PUBLIC": "true"}) == PUBLIC
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"EAB_RULE_MAX_PATHS": "many"}, "max_paths is 'many'"),
+        (
+            {"EAB_RULE_MAX_PATH": "12"},
+            "no rule 'max_path' in the environment; did you mean max_paths",
+        ),
+        ({"EAB_RULE_HOSTS": "example.org"}, "hosts is 'example.org'"),
+        ({"EAB_RULE_SAVE_RUNS": ""}, "save_runs is ''"),
+    ],
+)
+def test_a_wrong_environment_variable_is_refused_with_an_explanation(given, message):
+    with pytest.raises(ConfigError, match=message):
+        load(given)
+
+
 @pytest.mark.parametrize(
     "name", ["/no/such/file", "~nobody-of-this-name/x", ".", "a" * 300, "\x00"]
 )
