@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from eab.config import OF_DISTRIBUTION, BranchingConfig
+from eab.errors import ConfigError
 from eab.events import RunStarted
 
 PROBE_STEPS: Final = 24  # they delay the first token of the run, so they are few

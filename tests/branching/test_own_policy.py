@@ -210,7 +210,10 @@ def test_a_value_that_is_not_a_policy_is_refused_before_the_model_is_loaded(give
             lambda prediction, leaf: EverySecond(BranchingConfig()),
             "names its first parameter config",
         ),
-        (lambda config, nats: 3, "without select, uniforms, rest_draws, branch, prune, forced_tokens"),
+        (
+            lambda config, nats: 3,
+            "without select, uniforms, rest_draws, branch, prune, forced_tokens",
+        ),
         (lambda config, nats: Seeded(config), "is a Seeded without branch, prune"),
     ],
 )
