@@ -241,7 +241,7 @@ def test_the_same_file_gives_the_same_line_and_another_file_or_seed_another(tmp_
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        (None, "there is no Python file"),
+        (None, "There is no Python file"),
         ("x = (", "does not run: SyntaxError: '(' was never closed (solution.py, line 1)"),
         ("\nraise SystemExit(3)", "does not run: SystemExit: 3 (line 2)"),
         ("x = 1", "must define a class MyDrafter(Drafter); --template prints a beginning"),
