@@ -215,7 +215,9 @@ def test_a_solution_with_a_mistake_fails_with_a_small_example(mistake, tmp_path)
     assert re.search(said, checked.stdout), checked.stdout
 
 
-@pytest.mark.parametrize("assignment", ASSIGNMENTS)
+@pytest.mark.parametrize(
+    "assignment", [pytest.param("policy", marks=pytest.mark.slow), *ASSIGNMENTS[1:]]
+)
 def test_a_template_runs_and_fails(assignment, tmp_path):
     template = eab_here("check", assignment, "--template")
     assert template.returncode == 0
