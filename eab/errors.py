@@ -7,6 +7,7 @@
         ServerError       the server that runs the model does not give a good answer
       MemoryLimitError  the KV cache would outgrow the limit of the run
       LessonError       a lesson file cannot be used (also a ValueError)
+      AssignmentError   a student's file cannot be checked (also a ValueError)
       ClassError        a class does not exist, is over or full, or only its lecturer may do this
       RunsError         runs cannot be made or finished, or runs that must agree do not
         BatchError      some prompts of a batch have no run; it has the others
@@ -112,6 +113,10 @@ class QuestionsError(EabError, ValueError):
 
 class LessonError(EabError, ValueError):
     """A lesson file breaks a rule; the message says which, and where."""
+
+
+class AssignmentError(EabError, ValueError):
+    """A student's file cannot be checked."""
 
 
 class ClassError(EabError):

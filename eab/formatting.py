@@ -64,7 +64,7 @@ def quoted(value: object) -> str:
         return f"a {type(value).__name__} that is too long to be written"
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """ValueError('no\nmore') -> 'ValueError: no more': a library's error, for a message."""
     return excerpt(f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": "), 200)
 

@@ -8,8 +8,8 @@ from invented_runs import appended, predicted
 from made_runs import events_of
 from msgspec import structs
 from saying_model import flat_run
-from table_model import TableModel, random_table
 
+from eab.checks.table_model import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream, stop_when
 from eab.engine.request import Request

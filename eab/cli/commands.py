@@ -17,6 +17,7 @@ from eab.analysis.same_answer import SameAnswer, exact
 from eab.cli import models, options, progress, terminal
 from eab.cli.app_server import open_app
 from eab.cli.batch import batch
+from eab.cli.check import check
 from eab.cli.samples import import_samples
 from eab.cli.sweep import sweep
 from eab.config import OF_DISTRIBUTION, SETTINGS, BranchingConfig
@@ -248,6 +249,7 @@ def export(
 app.command("import")(import_samples)
 app.command("batch")(batch)
 app.command("sweep")(sweep)
+app.command("check")(check)
 
 
 @app.command()

@@ -14,12 +14,12 @@ from invented_runs import CARD, WORDS, appended, invented_run, predicted
 from made_runs import run_of
 from policies import FORKING
 from saying_model import exact_answers, flat_run, saying_model
-from table_model import TableModel, random_table
 
 from eab.analysis.answer_parts import check_part, first_sentence, reader
 from eab.analysis.answers import Answers, entropy, group_answers, marks_of_answers
 from eab.analysis.label_rules import labelled
 from eab.analysis.same_answer import RULES, grouped, normalised
+from eab.checks.table_model import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.events import Event, Labelled, PathFinished, RunStarted
 from eab.run import RunState, fold, largest_first

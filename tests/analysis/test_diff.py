@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import bundled, events_of, run_of
 from msgspec import structs
-from table_model import TableModel, random_table
 
 from eab.analysis.equal_budget import independent_config, mean_tokens_per_text
 from eab.analysis.merged_runs import (
@@ -22,6 +21,7 @@ from eab.analysis.merged_runs import (
 )
 from eab.board.messages import diff_message
 from eab.board.still import tidy
+from eab.checks.table_model import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.events import Forked, RunStarted
 from eab.figures.run_comparison import (

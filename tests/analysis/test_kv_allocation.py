@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import run_of
 from policies import BY_STEP
-from table_model import TableModel, random_table
 
 from eab.analysis.kv_allocation import (
     SCHEMES,
@@ -17,6 +16,7 @@ from eab.analysis.kv_allocation import (
     block_usages,
     kv_allocation,
 )
+from eab.checks.table_model import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.errors import ConfigError, RecordError
 from eab.events import KvMeasured, KVUsage, PathRows

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from table_model import TableModel, random_table
 
 from eab import EntropyAdaptiveBranching, Run
 from eab.analysis.label_rules import is_json, labelled_by
 from eab.analysis.labels import place_of
+from eab.checks.table_model import TableModel, random_table
 from eab.errors import ConfigError, RecordError
 from eab.events import Labelled, LabelRule
 

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from table_model import TableModel, random_table
 from tiny_models import chat_pair
 
 import eab
 from eab import BranchingConfig, EntropyAdaptiveBranching, token_text
 from eab.api import branching
 from eab.branching.presets import PRESETS, starting_config
+from eab.checks.table_model import TableModel, random_table
 from eab.errors import (
     BatchError,
     MemoryLimitError,

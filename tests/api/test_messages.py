@@ -17,7 +17,6 @@ import pytest
 import torch
 from command_line import invoked
 from lesson_sources import SMALL
-from table_model import TableModel, random_table
 from tiny_models import chat_pair, shared, word_tokenizer
 from transformers import MinPLogitsWarper
 
@@ -27,6 +26,7 @@ from app.server.class_questions import ClassQuestion
 from app.server.links import from_query
 from app.server.store import MAX_NAME, RUNS, NamedStore
 from eab import BranchingConfig, EntropyAdaptiveBranching, Grid, Request, Run, record
+from eab.checks.table_model import TableModel, random_table
 from eab.cli.batch import read_lines
 from eab.engine.loop import event_stream
 from eab.errors import EabError

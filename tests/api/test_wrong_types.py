@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from table_model import TableModel, random_table
 
 import eab
 from eab import BranchingConfig, EabError, EntropyAdaptiveBranching, Grid, Message, Request, Run
+from eab.checks.table_model import TableModel, random_table
 from eab.lessons import bundled_runs
 
 MODEL = TableModel(random_table(2, 5), stop_ids=[4])

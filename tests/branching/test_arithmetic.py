@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import events_of, run_of
 from stepping import Text, leaves_of
-from table_model import TableModel, random_table
 
+from eab.checks.table_model import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.events import Speculated
 

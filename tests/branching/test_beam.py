@@ -12,7 +12,6 @@ from equality import assert_same_decisions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import events_of
-from table_model import Table, TableModel, random_table
 from tiny_models import shared, word_tokenizer
 from transformers import (
     AutoModelForCausalLM,
@@ -25,6 +24,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from eab import EntropyAdaptiveBranching, record
 from eab.analysis.answers import group_answers
+from eab.checks.table_model import Table, TableModel, random_table
 from eab.config import BranchingConfig
 from eab.errors import ConfigError
 from eab.events import Forked, Pruned

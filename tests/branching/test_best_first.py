@@ -11,10 +11,10 @@ from family_table import FAMILIES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import events_of, run_of
-from table_model import TableModel, random_table
 
 from eab import record
 from eab.analysis.answers import group_answers
+from eab.checks.table_model import TableModel, random_table
 from eab.config import BranchingConfig, CacheName
 from eab.errors import ConfigError
 from eab.events import Predicted, StepTimed

@@ -10,10 +10,10 @@ from estimates import FUNCTIONALS, assert_unbiased
 from hypothesis import given
 from hypothesis import strategies as st
 from made_runs import run_of
-from table_model import TableModel, random_table
 from transformers import LogitsProcessorList, RepetitionPenaltyLogitsProcessor
 
 from eab.branching.logits_processing import penalties, processed
+from eab.checks.table_model import TableModel, random_table
 from eab.config import BranchingConfig
 
 STOP = 5

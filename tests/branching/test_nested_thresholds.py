@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import events_of
-from table_model import TableModel, random_table
 
+from eab.checks.table_model import TableModel, random_table
 from eab.events import LimitActed
 from eab.run import RunState, fold
 

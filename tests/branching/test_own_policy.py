@@ -10,13 +10,13 @@ from equality import assert_same_decisions
 from estimates import CASES, assert_unbiased, weighted
 from neutral_explorer import neutral_explorer
 from stepping import samples_of
-from table_model import TableModel, random_table
 
 import eab
 from eab import BranchingConfig, Request
 from eab.board.messages import board_message
 from eab.branching.fair import FairPolicy
 from eab.branching.policy import Seeded, children_of
+from eab.checks.table_model import TableModel, random_table
 from eab.engine.build import check_request
 from eab.errors import ConfigError
 from eab.figures.captions import tree_sentence

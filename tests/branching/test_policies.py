@@ -7,12 +7,12 @@ import pytest
 import torch
 from made_runs import events_of
 from policies import FORKING
-from table_model import Table, TableModel, random_table
 
 from eab.branching.policies import OriginalPolicy
 from eab.branching.policy import Child, Leaf
 from eab.branching.random_streams import ROOT, Purpose, uniform
 from eab.branching.sampling import Predictions
+from eab.checks.table_model import Table, TableModel, random_table
 from eab.config import BranchingConfig
 from eab.events import (
     Event,

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from stepping import Sample, Text, leaves_of
-from table_model import TableModel, random_table
 
 from eab.branching.policy import Leaf
 from eab.branching.stochastic_beam import StochasticBeamPolicy, importance
+from eab.checks.table_model import TableModel, random_table
 from eab.config import BranchingConfig
 
 LENGTH = 3

@@ -23,9 +23,9 @@ from made_runs import events_of, run_of
 from numpy.typing import NDArray
 from policies import EVERY, FORKING
 from stepping import Sample, samples_of
-from table_model import TableModel, random_table
 
 from eab.branching.random_streams import ROOT
+from eab.checks.table_model import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.events import StepTimed
 from eab.run import RunState

@@ -34,6 +34,19 @@ from eab.caches.factory import make_cache
 from eab.caches.paged import PagedCache
 from eab.caches.shape import EVERYTHING, KVShape, LayerAttention, Reach
 from eab.caches.tree import TreeCache
+from eab.checks.cache import (
+    GROUPS,
+    HEADS,
+    KEYS,
+    LAYERS,
+    LONGEST,
+    QUERIES,
+    SCALE,
+    SIZE,
+    VALUES,
+    VOCAB,
+    attend_all,
+)
 from eab.config import CacheName
 from eab.errors import MemoryLimitError
 from eab.events import KVUsage
@@ -41,7 +54,6 @@ from eab.events import KVUsage
 EXACT = {torch.float64: 1e-12, torch.float32: 5e-6}
 ROOM = 2**30
 BLOCK = 3  # rows
-LAYERS, HEADS, GROUPS, SIZE, VOCAB, LONGEST = 2, 6, 2, 16, 12, 30
 REACHES = (EVERYTHING, Reach(window=4, chunk=6))  # one per layer
 SHAPE = KVShape(
     LAYERS,
@@ -52,14 +64,7 @@ SHAPE = KVShape(
     group=HEADS // GROUPS,
     attention=tuple(map(LayerAttention, REACHES)),
 )
-SCALE = SIZE**-0.5
 Text = list[tuple[int, int]]  # (token, number of its batch and path); forks copy the list
-
-_numbers = torch.Generator().manual_seed(1)
-QUERIES, KEYS, VALUES = (
-    torch.randn((LAYERS, LONGEST, VOCAB, heads, SIZE), dtype=torch.float64, generator=_numbers)
-    for heads in (HEADS, GROUPS, GROUPS)
-)
 
 CACHES: dict[str, Callable[[], KVCache]] = {
     f"tree, r={r}": partial(make_cache, "tree", SHAPE, r, ROOM) for r in (1, 3, 64)
@@ -92,25 +97,6 @@ def reference(layer: int, text: Sequence[int], new: int) -> Tensor:
         hidden |= position[:, None] // reach.chunk != position // reach.chunk
     scores = scores.masked_fill(hidden, float("-inf"))
     return torch.einsum("htc,chd->thd", scores.softmax(-1), value)[-new:]
-
-
-def attend_all(
-    cache: KVCache, paths: Sequence[int], new: Sequence[Sequence[int]]
-) -> list[list[Tensor]]:
-    """The attention output of the new tokens, (T, H, D), for each layer and path in one batch."""
-    batch = cache.prepare(paths, new)
-    outputs = []
-    for layer in range(LAYERS):
-        query, key, value = (
-            table[layer][batch.positions, batch.ids].transpose(0, 1)[None].to(cache.shape.dtype)
-            for table in (QUERIES, KEYS, VALUES)
-        )
-        out = cache.attend(layer, query, key, value, SCALE)[0]
-        ends = (batch.logits_indices + 1).tolist()
-        outputs.append(
-            [out[end - len(tokens) : end] for end, tokens in zip(ends, new, strict=True)]
-        )
-    return outputs
 
 
 def worst_errors(
@@ -194,7 +180,10 @@ class AllCaches(RuleBasedStateMachine):
             self.texts[path] = self.texts[path] + [
                 (token, self.batches * 100 + path) for token in tokens
             ]
-        found = {name: attend_all(cache, paths, new) for name, cache in self.caches.items()}
+        found = {
+            name: attend_all(cache, paths, new, cache.shape.dtype)
+            for name, cache in self.caches.items()
+        }
         errors = worst_errors(found.values(), paths, new, self.texts)
         for (name, cache), error in zip(self.caches.items(), errors, strict=True):
             assert error < EXACT[cache.shape.dtype], name
@@ -344,9 +333,9 @@ def test_the_cost_of_one_fork_in_each_cache() -> None:
     found = {}
     for name, make in CACHES.items():
         cache = make()
-        attend_all(cache, [0], [[1] * 10])
+        attend_all(cache, [0], [[1] * 10], cache.shape.dtype)
         cache.fork(0, [1, 2, 3])
-        attend_all(cache, [1, 2, 3], [[1]] * 3)
+        attend_all(cache, [1, 2, 3], [[1]] * 3, cache.shape.dtype)
         found[name] = counted(cache, 1)
     # Four tensors (K and V of two layers): one row of one tensor is a quarter of a row.
     # One growth; the last old tensor exists at the same time as the new ones.

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from made_runs import events_of
-from table_model import TableModel, random_table
 
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
+from eab.checks.table_model import TableModel, random_table
 from eab.errors import MemoryLimitError
 from eab.events import KvMeasured, RowsAllocated
 from eab.run import RunState

@@ -6,7 +6,6 @@ import pytest
 import torch
 from equality import assert_same_decisions
 from neutral_explorer import neutral_explorer
-from table_model import TableModel, random_table
 from transformers import (
     LogitsProcessorList,
     MinPLogitsWarper,
@@ -18,6 +17,7 @@ from transformers import (
 
 import eab
 from eab import EntropyAdaptiveBranching, Request
+from eab.checks.table_model import TableModel, random_table
 from eab.engine.build import check_processors
 from eab.engine.continuing import continue_from
 from eab.errors import ConfigError

@@ -9,8 +9,8 @@ from served_together import (
     expected_of,
     mib_of_rows,
 )
-from table_model import TableModel, random_table
 
+from eab.checks.table_model import TableModel, random_table
 from eab.engine.fairness import FirstComeFirstServed, NewcomersFirst
 from eab.engine.scheduler import Scheduler
 from eab.events import TokensAppended

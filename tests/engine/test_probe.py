@@ -5,9 +5,9 @@ from statistics import median
 import numpy as np
 import pytest
 from made_runs import events_of, run_of
-from table_model import TableModel
 
 from eab.branching.presets import PRESETS, starting_config
+from eab.checks.table_model import TableModel
 from eab.config import BranchingConfig
 from eab.engine.probe import PROBED
 from eab.events import Probed, RunStarted

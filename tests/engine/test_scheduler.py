@@ -34,8 +34,8 @@ from served_together import (
     serve_all,
     unweighted,
 )
-from table_model import TableModel
 
+from eab.checks.table_model import TableModel
 from eab.config import BranchingConfig, CacheName
 from eab.engine.handle import Handle
 from eab.engine.request import Request

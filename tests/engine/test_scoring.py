@@ -8,10 +8,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from table_model import TableModel, random_table
 from tiny_models import tiny
 
 from eab import EntropyAdaptiveBranching
+from eab.checks.table_model import TableModel, random_table
 from eab.engine.scoring import UNREAD, UNREAD_SHARE
 from eab.errors import ConfigError, PromptError
 

@@ -15,12 +15,12 @@ from equality import PROMPT, assert_same_decisions
 from made_runs import events_of, run_of
 from policies import EVERY
 from rich.console import Console
-from table_model import TableModel, random_table
 
 from eab import token_text
 from eab.analysis.answers import group_answers
 from eab.board.messages import board_message
 from eab.board.still import pieces
+from eab.checks.table_model import TableModel, random_table
 from eab.cli import terminal
 from eab.config import BranchingConfig, CacheName, DrafterName
 from eab.events import PathFinished

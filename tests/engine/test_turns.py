@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from equality import PROMPT
 from served_together import BASE, LONG, chain, chain_request, serve_all
-from table_model import TableModel, random_table
 
+from eab.checks.table_model import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.engine.fairness import NewcomersFirst
 from eab.engine.handle import Handle

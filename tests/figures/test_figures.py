@@ -13,9 +13,9 @@ from invented_runs import invented_run, with_each
 from made_runs import bundled, bundled_run, leaves_at, run_of
 from msgspec import structs
 from places import ROOT
-from table_model import TableModel, random_table
 
 from eab.analysis.answers import Answer, Answers, group_answers
+from eab.checks.table_model import TableModel, random_table
 from eab.events import Event, LimitActed, StepTimed, TokensAppended
 from eab.figures.answers import DRAWN, answers_figure, class_figure
 from eab.figures.captions import (

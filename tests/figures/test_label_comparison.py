@@ -4,10 +4,10 @@ import math
 
 import pytest
 from saying_model import flat_run
-from table_model import TableModel, random_table
 
 from eab import EntropyAdaptiveBranching, Run
 from eab.analysis.student import student
+from eab.checks.table_model import TableModel, random_table
 from eab.engine.exploring import repeat
 from eab.events import Labelled, LabelRule, Progressed
 from eab.figures.label_comparison import (

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from invented_runs import WORDS, invented_run
 from made_runs import bundled_run, events_of
 from places import ROOT
-from table_model import TableModel, random_table
 
 import eab
 from eab.board.messages import board_message
 from eab.board.still import tree_svg
 from eab.caches.base import ForwardBatch
+from eab.checks.table_model import TableModel, random_table
 from eab.errors import NotebookError, PromptError
 from eab.formatting import counted
 from eab.models.sources import EMBEDDED_FOLDER

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from table_model import TableModel, random_table
 from torch import Tensor
 
 from eab.caches.base import ForwardBatch
+from eab.checks.table_model import TableModel, random_table
 
 
 class BreakingModel(TableModel):

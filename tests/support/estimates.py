@@ -11,9 +11,10 @@ import torch
 from equality import processed
 from numpy.typing import NDArray
 from stepping import Sample, Text, samples_of
-from table_model import TableModel, random_table
 
 from eab.branching.policy import Policy
+from eab.checks.policy import mean_and_error
+from eab.checks.table_model import TableModel, random_table
 from eab.config import BranchingConfig
 
 NOISE = 4.0  # standard errors
@@ -137,8 +138,7 @@ def standard_errors_off(
     Raises:
         AssertionError: The estimates vary so much that a bias would go unnoticed.
     """
-    rows, exact = np.asarray(estimates), np.asarray(expected)
-    errors = rows.std(axis=0, ddof=1) / math.sqrt(len(rows))
-    errors = np.hypot(np.hypot(errors, error_of_expected), 1e-9)  # rounding of constant columns
+    exact, (means, errors) = np.asarray(expected), mean_and_error(estimates)
+    errors = np.hypot(errors, error_of_expected)
     assert (errors < 0.15 * np.maximum(np.abs(exact), 0.2)).all(), "too noisy to tell"
-    return (rows.mean(axis=0) - exact) / errors
+    return (means - exact) / errors

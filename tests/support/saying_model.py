@@ -5,10 +5,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from invented_runs import CARD, appended, predicted
-from table_model import TableModel, random_table
 
 from eab.analysis.answers import entropy
 from eab.analysis.same_answer import normalised
+from eab.checks.table_model import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.events import Event, Forked, PathFinished, RunStarted
 from eab.run import RunState, fold

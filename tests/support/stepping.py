@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from table_model import TableModel
 
 from eab.branching.beam import BeamPolicy
 from eab.branching.own import GivenPolicy
@@ -12,6 +11,7 @@ from eab.branching.policies import make_policy
 from eab.branching.policy import Child, Leaf, Member, Policy, grown
 from eab.branching.random_streams import ROOT
 from eab.branching.sampling import Predictions
+from eab.checks.table_model import TableModel
 from eab.config import BranchingConfig
 
 Text = tuple[int, ...]

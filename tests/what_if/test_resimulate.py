@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from made_runs import bundled, events_of
 from msgspec import structs
 from policies import BY_STEP
-from table_model import TableModel, random_table
 
 from eab import record
+from eab.checks.table_model import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream, stop_when
 from eab.engine.request import Request

@@ -16,6 +16,7 @@ from eab.caches.base import ForwardBatch
 from eab.caches.shape import KVShape
 from eab.config import BranchingConfig
 from eab.events import ModelCard
+from eab.events.chat import Prompt
 from eab.models.base import LanguageModel
 
 # (V, V): p(next | last); or (T, V, V), by the position of the next token
@@ -59,10 +60,10 @@ class TableModel(LanguageModel):
         return torch.cat(logits)
 
     def encode(
-        self, prompt: str, config: BranchingConfig = START, parse_special: bool = False
+        self, prompt: Prompt, config: BranchingConfig = START, parse_special: bool = False
     ) -> tuple[int, ...]:
         """See LanguageModel.encode."""
-        tokens = tuple(int(word) for word in prompt.split())
+        tokens = tuple(int(word) for word in str(prompt).split())
         self.prompt_length = len(tokens)
         return tokens
 
