@@ -1,0 +1,157 @@
+// Mirrors eab/models/decoder.py: the forward pass of Llama, for all paths of a run at once.
+//
+//     embed -> (norm -> qkv -> rotate -> attend -> output -> norm -> gate, up -> down) x layers
+//           -> norm -> logits
+//
+// Matrices are row-major, x is (T, hidden). K and V of a token are written once, in the row of the
+// cache that belongs to it; a token reads the list of rows of its path (see tree.js).
+
+import { product } from "./products.js";
+
+/** @import { ForwardBatch, Shape, Weights } from "./types.d.ts" */
+/** @typedef {{ cos: Float32Array, sin: Float32Array }} Angles */
+/** @typedef {(name: string) => Float32Array} Layer its weights */
+
+export class Decoder {
+  /** @param {Shape} shape @param {Weights} weights by their names in the checkpoint */
+  constructor(shape, weights) {
+    this.shape = shape;
+    this.weights = weights;
+    this.embedding = weights["model.embed_tokens.weight"]; // also the head
+  }
+
+  /**
+   * The logits after each path, (V,) each.
+   * @param {ForwardBatch} batch @param {import("./tree.js").TreeCache} cache
+   */
+  forward(batch, cache) {
+    const x = gathered(this.embedding, batch.ids, this.shape.hidden_size);
+    const angles = this.angles(batch.positions);
+    for (const [index, keys] of cache.keys.entries()) {
+      const layer = (/** @type {string} */ name) =>
+        this.weights[`model.layers.${index}.${name}.weight`];
+      this.attend(layer, x, angles, batch, keys, cache.values[index]);
+      this.mlp(layer, x);
+    }
+    return this.logits(gathered(x, batch.logitsIndices, this.shape.hidden_size));
+  }
+
+  /** (T, D / 2) each, rounded to float32 as in Python. @param {number[]} positions @returns {Angles} */
+  angles(positions) {
+    const half = this.shape.head_dim / 2;
+    const angles = positions.flatMap((position) =>
+      Array.from({ length: half }, (_, pair) =>
+        Math.fround(position * Math.fround(1 / this.shape.rope_theta ** (pair / half))),
+      ),
+    );
+    return { cos: Float32Array.from(angles, Math.cos), sin: Float32Array.from(angles, Math.sin) };
+  }
+
+  /**
+   * Add what attention makes of x.
+   * @param {Layer} layer @param {Float64Array} x @param {Angles} angles
+   * @param {ForwardBatch} batch @param {Float32Array} keys @param {Float32Array} values
+   */
+  attend(layer, x, angles, batch, keys, values) {
+    const hidden = this.shape.hidden_size;
+    const normed = this.normed(x, layer("input_layernorm"));
+    const query = this.rotated(product(layer("self_attn.q_proj"), normed, hidden, hidden), angles);
+    const key = this.rotated(product(layer("self_attn.k_proj"), normed, hidden, hidden), angles);
+    const value = product(layer("self_attn.v_proj"), normed, hidden, hidden);
+    for (const [token, row] of batch.rows.entries()) {
+      keys.set(key.subarray(token * hidden, (token + 1) * hidden), row * hidden);
+      values.set(value.subarray(token * hidden, (token + 1) * hidden), row * hidden);
+    }
+    const read = new Float64Array(x.length);
+    for (const [token, rows] of batch.seen.entries()) {
+      for (let at = token * hidden; at < (token + 1) * hidden; at += this.shape.head_dim) {
+        this.readRows(query, keys, values, read, at, rows.slice(0, batch.positions[token] + 1));
+      }
+    }
+    add(x, product(layer("self_attn.o_proj"), read, hidden, hidden));
+  }
+
+  /**
+   * Attention of one head of one token, which begins at `at`, over rows.
+   * @param {Float64Array} query @param {Float32Array} keys @param {Float32Array} values
+   * @param {Float64Array} out @param {number} at @param {number[]} rows
+   */
+  readRows(query, keys, values, out, at, rows) {
+    const { head_dim: headDim, hidden_size: hidden } = this.shape;
+    const starts = rows.map((row) => row * hidden + (at % hidden));
+    const scores = starts.map((start) => {
+      let score = 0;
+      for (let d = 0; d < headDim; d++) score += query[at + d] * keys[start + d];
+      return score / Math.sqrt(headDim);
+    });
+    const largest = scores.reduce((one, other) => Math.max(one, other));
+    const odds = scores.map((score) => Math.exp(score - largest));
+    const total = odds.reduce((one, other) => one + other);
+    for (const [seen, start] of starts.entries()) {
+      const share = odds[seen] / total;
+      for (let d = 0; d < headDim; d++) out[at + d] += share * values[start + d];
+    }
+  }
+
+  /** Rotary embedding: numbers half a head apart turn in pairs. @param {Float64Array} x @param {Angles} angles */
+  rotated(x, { cos, sin }) {
+    const { head_dim: headDim, hidden_size: hidden } = this.shape;
+    const half = headDim / 2;
+    for (let start = 0; start < x.length; start += headDim) {
+      const angle = Math.floor(start / hidden) * half;
+      for (let pair = 0; pair < half; pair++) {
+        const first = x[start + pair];
+        const second = x[start + half + pair];
+        x[start + pair] = first * cos[angle + pair] - second * sin[angle + pair];
+        x[start + half + pair] = second * cos[angle + pair] + first * sin[angle + pair];
+      }
+    }
+    return x;
+  }
+
+  /** Add what the gated MLP makes of x. @param {Layer} layer @param {Float64Array} x */
+  mlp(layer, x) {
+    const { hidden_size: hidden, intermediate_size: intermediate } = this.shape;
+    const normed = this.normed(x, layer("post_attention_layernorm"));
+    const gate = product(layer("mlp.gate_proj"), normed, intermediate, hidden);
+    const up = product(layer("mlp.up_proj"), normed, intermediate, hidden);
+    for (let at = 0; at < gate.length; at++) gate[at] *= up[at] / (1 + Math.exp(-gate[at])); // SiLU
+    add(x, product(layer("mlp.down_proj"), gate, hidden, intermediate));
+  }
+
+  /** RMSNorm of each row. @param {Float64Array} x @param {Float32Array} weights */
+  normed(x, weights) {
+    const { hidden_size: hidden, rms_norm_eps: epsilon } = this.shape;
+    const out = new Float64Array(x.length);
+    for (let start = 0; start < x.length; start += hidden) {
+      let squares = 0;
+      for (let at = 0; at < hidden; at++) squares += x[start + at] ** 2;
+      const factor = 1 / Math.sqrt(squares / hidden + epsilon);
+      for (let at = 0; at < hidden; at++) out[start + at] = x[start + at] * factor * weights[at];
+    }
+    return out;
+  }
+
+  /** @param {Float64Array} x */
+  logits(x) {
+    const hidden = this.shape.hidden_size;
+    const vocabSize = this.embedding.length / hidden;
+    const out = product(this.embedding, this.normed(x, this.weights["model.norm.weight"]), vocabSize, hidden);
+    const count = x.length / hidden;
+    return Array.from({ length: count }, (_, at) => out.subarray(at * vocabSize, (at + 1) * vocabSize));
+  }
+}
+
+/** These rows of a matrix. @param {Float32Array | Float64Array} from @param {number[]} rows @param {number} width */
+function gathered(from, rows, width) {
+  const out = new Float64Array(rows.length * width);
+  for (const [to, row] of rows.entries()) {
+    out.set(from.subarray(row * width, (row + 1) * width), to * width);
+  }
+  return out;
+}
+
+/** @param {Float64Array} x @param {Float64Array} more */
+function add(x, more) {
+  for (let at = 0; at < x.length; at++) x[at] += more[at];
+}
