@@ -4,7 +4,7 @@ import { createInterface } from "node:readline";
 import { startingConfig } from "../../eab/site/live/config.js";
 import { Model } from "../../eab/site/live/loading.js";
 import { continueFrom, eventStream } from "../../eab/site/live/loop.js";
-import { uniform, pruningUniform, childStreamKey } from "../../eab/site/live/random_streams.js";
+import { childStreamKey, pruningUniform, uniform } from "../../eab/site/live/random_streams.js";
 import { TreeCache } from "../../eab/site/live/tree.js";
 
 const folder = process.argv[2];

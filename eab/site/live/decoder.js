@@ -9,7 +9,6 @@
 import { product } from "./products.js";
 
 /** @import { ForwardBatch, Shape, Weights } from "./types.d.ts" */
-/** @typedef {{ cos: Float32Array, sin: Float32Array }} Angles */
 /** @typedef {(name: string) => Float32Array} Layer its weights */
 
 export class Decoder {
@@ -26,37 +25,31 @@ export class Decoder {
    */
   forward(batch, cache) {
     const x = gathered(this.embedding, batch.ids, this.shape.hidden_size);
-    const angles = this.angles(batch.positions);
     for (const [index, keys] of cache.keys.entries()) {
       const layer = (/** @type {string} */ name) =>
         this.weights[`model.layers.${index}.${name}.weight`];
-      this.attend(layer, x, angles, batch, keys, cache.values[index]);
+      this.attend(layer, x, batch, keys, cache.values[index]);
       this.mlp(layer, x);
     }
     return this.logits(gathered(x, batch.logitsIndices, this.shape.hidden_size));
   }
 
-  /** (T, D / 2) each, rounded to float32 as in Python. @param {number[]} positions @returns {Angles} */
-  angles(positions) {
-    const half = this.shape.head_dim / 2;
-    const angles = positions.flatMap((position) =>
-      Array.from({ length: half }, (_, pair) =>
-        Math.fround(position * Math.fround(1 / this.shape.rope_theta ** (pair / half))),
-      ),
-    );
-    return { cos: Float32Array.from(angles, Math.cos), sin: Float32Array.from(angles, Math.sin) };
-  }
-
   /**
    * Add what attention makes of x.
-   * @param {Layer} layer @param {Float64Array} x @param {Angles} angles
+   * @param {Layer} layer @param {Float64Array} x
    * @param {ForwardBatch} batch @param {Float32Array} keys @param {Float32Array} values
    */
-  attend(layer, x, angles, batch, keys, values) {
+  attend(layer, x, batch, keys, values) {
     const hidden = this.shape.hidden_size;
     const normed = this.normed(x, layer("input_layernorm"));
-    const query = this.rotated(product(layer("self_attn.q_proj"), normed, hidden, hidden), angles);
-    const key = this.rotated(product(layer("self_attn.k_proj"), normed, hidden, hidden), angles);
+    const query = this.rotated(
+      product(layer("self_attn.q_proj"), normed, hidden, hidden),
+      batch.positions,
+    );
+    const key = this.rotated(
+      product(layer("self_attn.k_proj"), normed, hidden, hidden),
+      batch.positions,
+    );
     const value = product(layer("self_attn.v_proj"), normed, hidden, hidden);
     for (const [token, row] of batch.rows.entries()) {
       keys.set(key.subarray(token * hidden, (token + 1) * hidden), row * hidden);
@@ -93,17 +86,24 @@ export class Decoder {
     }
   }
 
-  /** Rotary embedding: numbers half a head apart turn in pairs. @param {Float64Array} x @param {Angles} angles */
-  rotated(x, { cos, sin }) {
-    const { head_dim: headDim, hidden_size: hidden } = this.shape;
+  /**
+   * Rotary embedding: numbers half a head apart turn in pairs, by angles rounded as in Python.
+   * @param {Float64Array} x @param {number[]} positions
+   */
+  rotated(x, positions) {
+    const { head_dim: headDim, hidden_size: hidden, rope_theta } = this.shape;
     const half = headDim / 2;
+    const frequencies = Array.from({ length: half }, (_, pair) =>
+      Math.fround(1 / rope_theta ** (pair / half)),
+    );
     for (let start = 0; start < x.length; start += headDim) {
-      const angle = Math.floor(start / hidden) * half;
-      for (let pair = 0; pair < half; pair++) {
+      const position = positions[Math.floor(start / hidden)];
+      for (const [pair, frequency] of frequencies.entries()) {
+        const angle = Math.fround(position * frequency);
         const first = x[start + pair];
         const second = x[start + half + pair];
-        x[start + pair] = first * cos[angle + pair] - second * sin[angle + pair];
-        x[start + half + pair] = second * cos[angle + pair] + first * sin[angle + pair];
+        x[start + pair] = first * Math.cos(angle) - second * Math.sin(angle);
+        x[start + half + pair] = second * Math.cos(angle) + first * Math.sin(angle);
       }
     }
     return x;
@@ -136,9 +136,16 @@ export class Decoder {
   logits(x) {
     const hidden = this.shape.hidden_size;
     const vocabSize = this.embedding.length / hidden;
-    const out = product(this.embedding, this.normed(x, this.weights["model.norm.weight"]), vocabSize, hidden);
+    const out = product(
+      this.embedding,
+      this.normed(x, this.weights["model.norm.weight"]),
+      vocabSize,
+      hidden,
+    );
     const count = x.length / hidden;
-    return Array.from({ length: count }, (_, at) => out.subarray(at * vocabSize, (at + 1) * vocabSize));
+    return Array.from({ length: count }, (_, at) =>
+      out.subarray(at * vocabSize, (at + 1) * vocabSize),
+    );
   }
 }
 

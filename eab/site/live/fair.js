@@ -104,7 +104,10 @@ export function grown({ leaf, token, heir }, path, weight, step) {
  */
 function fearnheadClifford(weights, limit, uniform) {
   const order = [...weights.keys()].sort((one, other) => weights[other] - weights[one]);
-  const { kept, c } = threshold(order.map((index) => weights[index]), limit);
+  const { kept, c } = threshold(
+    order.map((index) => weights[index]),
+    limit,
+  );
   const heavy = new Set(order.slice(0, kept));
   const result = weights.map((weight, index) => (heavy.has(index) ? weight : null));
   const light = [...weights.keys()].filter((index) => !heavy.has(index) && weights[index] > 0);

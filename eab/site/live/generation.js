@@ -94,7 +94,10 @@ export class Generation {
       live.map((leaf, at) => [leaf, this.policy.branch(leaf, predictions[at], this.step)]),
     );
     const members = this.leaves.map((leaf) => families.get(leaf) ?? [leaf]);
-    const weights = this.policy.prune(members.flat().map(({ weight }) => weight), this.step);
+    const weights = this.policy.prune(
+      members.flat().map(({ weight }) => weight),
+      this.step,
+    );
     /** @type {Changes} */
     const changes = {
       LimitActed: [],

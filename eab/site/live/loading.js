@@ -28,7 +28,9 @@ export class Model {
       throw new EabError(`there is no token ${token}; there are 0 to ${this.card.vocab_size - 1}`);
     }
     if (continued.some((token) => this.stopIds.has(token))) {
-      throw new EabError("that token ends the text, so it cannot be continued. Choose another token");
+      throw new EabError(
+        "that token ends the text, so it cannot be continued. Choose another token",
+      );
     }
     const ids = [...(tokenIds.length ? tokenIds : this.encodePrompt(prompt)), ...continued];
     if (ids.length <= this.context - config.max_new_tokens) return ids;

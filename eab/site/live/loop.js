@@ -26,7 +26,9 @@ export function continueFrom(model, started, continued, settings) {
   const { pieces } = model.tokenizer;
   for (const [at, id] of ids.entries()) {
     if (id in pieces && model.tokenizer.text(id) === texts[at]) continue;
-    throw new EabError(`the run was made by ${started.model.name}; only the program can continue it`);
+    throw new EabError(
+      `the run was made by ${started.model.name}; only the program can continue it`,
+    );
   }
   const tokenIds = ids.slice(0, ids.length - (started.continued ?? 0));
   return { prompt, config: startingConfig(settings, model.settings), tokenIds, continued };
@@ -70,8 +72,10 @@ function* probe(model, ids, config) {
   while (generation.live.length) {
     const { step } = generation;
     const events = generation.pass();
-    const [[, entropy]] = events.find(({ event }) => event === "Predicted")?.predictions;
-    const [[, , text, , special]] = events.find(({ event }) => event === "TokensAppended")?.tokens;
+    const seen = events.find(({ event }) => event === "Predicted");
+    const grew = events.find(({ event }) => event === "TokensAppended");
+    const entropy = seen?.predictions[0][1];
+    const [, , text, , special] = grew?.tokens[0] ?? [];
     entropies.push(entropy);
     yield [{ event: "Probed", step, entropy, text: special ? "" : text }];
   }

@@ -10,7 +10,14 @@ export function product(weights, x, outputs, inputs) {
   const out = new Float64Array(rows * outputs);
   // The last block has fewer rows: it computes the last row several times.
   for (let row = 0; row < rows; row += 4) {
-    block(weights, x, out, [0, 1, 2, 3].map((at) => Math.min(row + at, rows - 1)), outputs, inputs);
+    block(
+      weights,
+      x,
+      out,
+      [0, 1, 2, 3].map((at) => Math.min(row + at, rows - 1)),
+      outputs,
+      inputs,
+    );
   }
   return out;
 }
@@ -25,8 +32,14 @@ function block(weights, x, out, rows, outputs, inputs) {
   for (let n = 0; n < outputs; n += 2) {
     const first = n * inputs;
     const second = first + inputs;
-    let a0 = 0, a1 = 0, a2 = 0, a3 = 0;
-    let b0 = 0, b1 = 0, b2 = 0, b3 = 0;
+    let a0 = 0,
+      a1 = 0,
+      a2 = 0,
+      a3 = 0;
+    let b0 = 0,
+      b1 = 0,
+      b2 = 0,
+      b3 = 0;
     for (let k = 0; k < inputs; k++) {
       const a = weights[first + k];
       const b = weights[second + k];

@@ -34,7 +34,7 @@ const IV = (
   .split(" ")
   .map((word) => BigInt(`0x${word}`));
 const SIGMA = (
-  "0123456789abcdef ea489fd61c02b753 b8c052fdae367194 7931dcbe265a40f8 9057247e1bc683df " +
+  "0123456789abcdef ea489fd61c02b753 b8c052fdae367194 7931dcbe265a40f8 905724afe1bc683d " +
   "2c6a0b834d75fe19 c51fed4a0763928b db7ec13950f4862a 6fe9b308c2d714a5 a2847615fb9e3cd0"
 )
   .split(" ")

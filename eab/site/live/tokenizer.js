@@ -16,7 +16,9 @@ export class Tokenizer {
   /** @param {{ model: { vocab: Record<string, number>, merges: string[][] }, added_tokens: { content: string }[] }} file */
   constructor({ model, added_tokens: [{ content }] }) {
     this.vocab = model.vocab;
-    this.pieces = Object.keys(model.vocab).sort((one, other) => this.vocab[one] - this.vocab[other]);
+    this.pieces = Object.keys(model.vocab).sort(
+      (one, other) => this.vocab[one] - this.vocab[other],
+    );
     this.ranks = new Map(model.merges.map((pair, rank) => [pair.join(" "), rank]));
     this.bos = content; // the only control token; it begins and ends a text
   }
@@ -29,7 +31,10 @@ export class Tokenizer {
   encode(prompt) {
     const text = prompt.startsWith(this.bos) ? prompt.slice(this.bos.length) : prompt;
     const [first, ...others] = text.split(this.bos);
-    const ids = [this.vocab[this.bos], ...this.ordinary(first + (others.length ? this.bos[0] : ""))];
+    const ids = [
+      this.vocab[this.bos],
+      ...this.ordinary(first + (others.length ? this.bos[0] : "")),
+    ];
     for (const [index, part] of others.entries()) {
       const isLast = index === others.length - 1;
       ids.push(...this.following(this.bos.slice(1) + part + (isLast ? "" : this.bos[0])));
