@@ -13,6 +13,7 @@ const names = Object.keys(manifest.files);
 const read = (name) => new Uint8Array(readFileSync(`${folder}/${name}`));
 const files = Object.fromEntries(names.map((name) => [name, read(name)]));
 const model = new Model(manifest, files);
+const forward = model.decoder.forward.bind(model.decoder);
 
 const answers = {
   encode: ({ texts }) => texts.map((text) => model.tokenizer.encode(text)),
@@ -26,10 +27,11 @@ const answers = {
   logits({ ids }) {
     const { num_hidden_layers, hidden_size } = manifest.shape;
     const cache = new TreeCache(num_hidden_layers, hidden_size, "auto");
-    cache.reserve(ids.length, 1);
-    return [...model.decoder.forward(cache.prepare([0], [ids]).batch, cache)[0]];
+    return [...model.decoder.forward(cache.prepare([0], [ids], ids.length, 1), cache)[0]];
   },
-  run({ prompt, settings, started, continued }) {
+  run({ prompt, settings, started, continued, noise = 0 }) {
+    model.decoder.forward = (...given) =>
+      forward(...given).map((row) => row.map((logit) => logit + noise * (2 * Math.random() - 1)));
     const request = started
       ? continueFrom(model, started, continued, settings)
       : { prompt, config: startingConfig(settings, model.settings) };

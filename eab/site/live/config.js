@@ -3,7 +3,9 @@
 
 import { EabError } from "./errors.js";
 
-/** @import { Config, Limits, Manifest } from "./types.d.ts" */
+/** @typedef {Record<string, any>} Config The settings of a run, by their names in Python. */
+/** @typedef {{ low: number, high: number, whole: boolean }} Limits */
+/** @typedef {{ defaults: Config, start: Config, presets: Record<string, Config>, limits: Record<string, Limits>, thresholds: Record<string, Limits> }} Settings */
 
 const VARIED = new Set(
   (
@@ -16,37 +18,32 @@ const MORE =
   "such as chat models, GPUs and batching: pip install eab-explorer, then eab app";
 
 /**
- * The settings, which may name a `preset`, completed with the starting values. A threshold without
- * a unit is in nats.
- * @param {Record<string, unknown>} given @param {Manifest["settings"]} known
+ * Settings, which may name a `preset`, completed with the starting values.
+ * @param {Config} given a threshold without a unit is in nats @param {Settings} known
  */
 export function startingConfig({ preset = "balanced", ...own }, known) {
   const unit = "entropy_threshold" in own ? { threshold_unit: "nats" } : {};
   const ofPreset = known.presets[String(preset)];
   if (!ofPreset) throw new EabError(`there is no preset ${preset}`);
-  const config = /** @type {Config} */ ({
-    ...known.defaults,
-    ...known.start,
-    ...ofPreset,
-    ...unit,
-    ...own,
-  });
+  /** @type {Config} */
+  const config = { ...known.defaults, ...known.start, ...ofPreset, ...unit, ...own };
   for (const [name, value] of Object.entries(config)) {
     if (!VARIED.has(name) && String(value) !== String(known.defaults[name])) {
       throw new EabError(`the setting ${name} is ${value}; ${MORE}`);
     }
     check(name, value, known.limits[name]);
   }
-  check("threshold_unit", config.threshold_unit, undefined, Object.keys(known.thresholds));
-  check("entropy_threshold", config.entropy_threshold, known.thresholds[config.threshold_unit]);
+  const limits = known.thresholds[config.threshold_unit];
+  if (!limits) {
+    const units = Object.keys(known.thresholds).join(", ");
+    throw new EabError(`threshold_unit is ${config.threshold_unit}; it must be one of: ${units}`);
+  }
+  check("entropy_threshold", config.entropy_threshold, limits);
   return config;
 }
 
-/** @param {string} name @param {unknown} value @param {Limits} [limits] @param {string[]} [names] */
-function check(name, value, limits, names) {
-  if (names && !names.includes(String(value))) {
-    throw new EabError(`the setting ${name} is ${value}; it must be one of: ${names.join(", ")}`);
-  }
+/** @param {string} name @param {unknown} value @param {Limits} [limits] */
+function check(name, value, limits) {
   if (!limits || (name === "r" && value === "auto")) return;
   const { low, high, whole } = limits;
   const isNumber = typeof value === "number" && (!whole || Number.isSafeInteger(value));

@@ -8,11 +8,12 @@
 
 import { product } from "./products.js";
 
-/** @import { ForwardBatch, Shape, Weights } from "./types.d.ts" */
+/** @import { ForwardBatch } from "./tree.js" */
+/** @typedef {Record<string, number>} Shape As in `config.json`; every head has its own K and V. */
 /** @typedef {(name: string) => Float32Array} Layer its weights */
 
 export class Decoder {
-  /** @param {Shape} shape @param {Weights} weights by their names in the checkpoint */
+  /** @param {Shape} shape @param {Record<string, Float32Array>} weights by name */
   constructor(shape, weights) {
     this.shape = shape;
     this.weights = weights;

@@ -5,8 +5,18 @@ import { EabError } from "./errors.js";
 import { childStreamKey, pruningUniform, uniform } from "./random_streams.js";
 import { sum } from "./sampling.js";
 
-/** @import { Child, Config, Leaf, Policy } from "./types.d.ts" */
-/** @typedef {import("./sampling.js").Prediction} Prediction */
+/** @import { Config } from "./config.js" */
+/** @import { Prediction } from "./sampling.js" */
+/**
+ * @typedef {{ path: number, streamKey: bigint, weight: number, token: number, finished: boolean }} Leaf
+ * A live or finished path, with its last token.
+ * @typedef {{ leaf: Leaf, token: number, tokenLogProb: number, weight: number, heir: boolean }} Child
+ * One continuation of a leaf; the heir would have come without a fork.
+ * @typedef {{
+ *   branch(leaf: Leaf, prediction: Prediction, step: number): Child[],
+ *   prune(weights: number[], step: number): (number | null)[],
+ * }} Policy
+ */
 
 /** The most likely token, no forks. @type {Policy} */
 export const GREEDY = {
@@ -58,7 +68,9 @@ export class FairPolicy {
     const rest = head.includes(heir) ? prediction.draw(this.number(leaf, step, 1), head) : heir;
     if (rest !== null && restShare > 0) {
       const isLight = restShare < least;
-      if (isLight && (rest === heir || this.keeps(restShare, least, leaf, step))) {
+      // A light rest is kept at random; the cases in which the heir is in it are a part of that.
+      const odds = (restShare / least - restShare) / (1 - restShare);
+      if (isLight && (rest === heir || this.number(leaf, step, 2) < odds)) {
         const scale = (1 - least) / (1 - restShare);
         shares = shares.map((share) => scale * share);
         restShare = least;
@@ -70,14 +82,6 @@ export class FairPolicy {
     }
     const total = sum(shares);
     return head.map((token, at) => [token, shares[at] / total]);
-  }
-
-  /**
-   * Whether a rest below `least`, without the heir, becomes a child.
-   * @param {number} restShare @param {number} least @param {Leaf} leaf @param {number} step
-   */
-  keeps(restShare, least, leaf, step) {
-    return this.number(leaf, step, 2) < (restShare / least - restShare) / (1 - restShare);
   }
 
   /** Keep at most max_paths live and finished paths. @param {number[]} weights @param {number} step */

@@ -5,7 +5,16 @@ import { Decoder } from "./decoder.js";
 import { EabError } from "./errors.js";
 import { Tokenizer } from "./tokenizer.js";
 
-/** @import { Manifest, Request, Weights } from "./types.d.ts" */
+/**
+ * @typedef {{
+ *   card: { name: string, vocab_size: number }, context: number, stop_ids: number[],
+ *   shape: import("./decoder.js").Shape, settings: import("./config.js").Settings,
+ *   files: Record<string, { bytes: number, sha256: string }>,
+ * }} Manifest `model.json`, written by eab/site/weights.py.
+ * @typedef {{
+ *   prompt: string, config: import("./config.js").Config, tokenIds?: number[], continued?: number[],
+ * }} Request What a run starts from; `tokenIds` are those of the prompt, if they are known.
+ */
 
 export class Model {
   /** @param {Manifest} manifest @param {Record<string, Uint8Array>} files which are not damaged */
@@ -50,9 +59,8 @@ export class Model {
         `the prompt is longer than the context of the story model, ${this.context} tokens. Shorten it`,
       );
     }
-    const lone = [...prompt].findIndex((character) => /\p{Surrogate}/u.test(character));
-    if (lone < 0) return this.tokenizer.encode(prompt);
-    throw new EabError(`the prompt is not valid text at character ${lone + 1}; type it again`);
+    if (!/\p{Surrogate}/u.test(prompt)) return this.tokenizer.encode(prompt);
+    throw new EabError("the prompt is not valid text; type it again");
   }
 }
 
@@ -61,7 +69,7 @@ function readWeights(file) {
   const start = 8 + Number(new DataView(file.buffer, file.byteOffset).getBigUint64(0, true));
   const header = JSON.parse(new TextDecoder().decode(file.subarray(8, start)));
   const wide = Float32Array.from({ length: 2 ** 16 }, (_, bits) => float16(bits));
-  const weights = /** @type {Weights} */ ({});
+  const weights = /** @type {Record<string, Float32Array>} */ ({});
   for (const [name, { data_offsets: place }] of Object.entries(header)) {
     if (name === "__metadata__") continue;
     const halves = new Uint16Array(file.slice(start + place[0], start + place[1]).buffer);

@@ -6,8 +6,9 @@ import { EabError } from "./errors.js";
 import { FairPolicy, GREEDY } from "./fair.js";
 import { Generation } from "./generation.js";
 
-/** @import { Config, Event, Request } from "./types.d.ts" */
-/** @typedef {import("./loading.js").Model} Model */
+/** @import { Config } from "./config.js" */
+/** @import { Event } from "./generation.js" */
+/** @import { Model, Request } from "./loading.js" */
 
 const PROBE_STEPS = 24;
 const PROBE_FLOOR = 0.3; // nats

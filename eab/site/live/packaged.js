@@ -2,7 +2,7 @@
 
 import { EabError } from "./errors.js";
 
-/** @import { Manifest } from "./types.d.ts" */
+/** @import { Manifest } from "./loading.js" */
 /** @typedef {(loaded: number, total: number) => void} Report in bytes */
 
 const KEPT = "eab-story-model"; // the name of the cache

@@ -8,27 +8,17 @@
 export function product(weights, x, outputs, inputs) {
   const rows = x.length / inputs;
   const out = new Float64Array(rows * outputs);
-  // The last block has fewer rows: it computes the last row several times.
-  for (let row = 0; row < rows; row += 4) {
-    block(
-      weights,
-      x,
-      out,
-      [0, 1, 2, 3].map((at) => Math.min(row + at, rows - 1)),
-      outputs,
-      inputs,
-    );
-  }
+  for (let row = 0; row < rows; row += 4) fourRows(weights, x, out, row, outputs, inputs);
   return out;
 }
 
-/**
- * @param {Float32Array} weights @param {Float64Array} x @param {Float64Array} out
- * @param {number[]} rows @param {number} outputs @param {number} inputs
- */
-function block(weights, x, out, rows, outputs, inputs) {
-  const [x0, x1, x2, x3] = rows.map((row) => row * inputs);
-  const [o0, o1, o2, o3] = rows.map((row) => row * outputs);
+/** @param {Float32Array} weights @param {Float64Array} x @param {Float64Array} out @param {number} row @param {number} outputs @param {number} inputs */
+function fourRows(weights, x, out, row, outputs, inputs) {
+  // The last block may have fewer rows: then it computes the last one several times.
+  const last = x.length / inputs - 1;
+  const rows = [row, Math.min(row + 1, last), Math.min(row + 2, last), Math.min(row + 3, last)];
+  const [x0, x1, x2, x3] = rows.map((each) => each * inputs);
+  const [o0, o1, o2, o3] = rows.map((each) => each * outputs);
   for (let n = 0; n < outputs; n += 2) {
     const first = n * inputs;
     const second = first + inputs;

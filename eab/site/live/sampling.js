@@ -1,7 +1,7 @@
 // Mirrors eab/branching/sampling.py, with filters.py and drawing.py: from logits to the processed
 // distribution, its entropy, and draws from it.
 
-/** @import { Config } from "./types.d.ts" */
+/** @import { Config } from "./config.js" */
 
 export const CANDIDATES = 8; // how many of the most likely tokens are listed, at least
 
@@ -26,15 +26,10 @@ export class Prediction {
 
   /** Where the most likely tokens are, most likely first, of equal ones the lower. @param {number} count */
   most(count) {
-    const top = /** @type {number[]} */ ([]);
-    for (const [at, p] of this.probabilities.entries()) {
-      if (top.length === count && p <= this.probabilities[top[count - 1]]) continue;
-      let place = top.length;
-      while (place > 0 && this.probabilities[top[place - 1]] < p) place--;
-      top.splice(place, 0, at);
-      top.length = Math.min(top.length, count);
-    }
-    return top;
+    const p = this.probabilities;
+    const least = Float64Array.from(p).sort().at(-count) ?? 0;
+    const likely = [...p.keys()].filter((at) => p[at] >= least);
+    return likely.sort((one, other) => p[other] - p[one]).slice(0, count);
   }
 
   /** ln p of a token that can be drawn. @param {number} token */

@@ -2,7 +2,13 @@
 // set of rows, each written once. A path is a list of rows; a fork copies the list, never K or V.
 // When no row is free, longer tensors are allocated, with the rows of r decode steps more.
 
-/** @import { ForwardBatch } from "./types.d.ts" */
+/**
+ * @typedef {{
+ *   ids: number[], positions: number[], rows: number[], seen: number[][], logitsIndices: number[],
+ *   growths: object[],
+ * }} ForwardBatch The new tokens, path after path: where K and V go, the rows of their paths in the
+ * order of the text, and the last token of each path.
+ */
 
 const SLACK_DIVISOR = 4;
 const LEAST_STEPS = 4;
@@ -33,24 +39,27 @@ export class TreeCache {
     return this.refCounts.filter((count) => count > 0).length;
   }
 
+  get all() {
+    return [...this.refCounts.keys()];
+  }
+
   get bytesHeld() {
     return [...this.keys, ...this.values].reduce((sum, tensor) => sum + tensor.byteLength, 0);
   }
 
-  /** Hold at least `rows`; `steps` decode steps are left. @param {number} rows @param {number} steps */
-  reserve(rows, steps) {
-    this.reserved = rows;
-    this.stepsLeft = steps;
-    return rows > this.rows ? [this.reallocate([...this.refCounts.keys()], rows)] : [];
-  }
-
-  /** Give rows to the new tokens of these paths. @param {number[]} paths @param {number[][]} tokens */
-  prepare(paths, tokens) {
+  /**
+   * Give rows to the new tokens of these paths, and hold at least `reserved` rows.
+   * @param {number[]} paths @param {number[][]} tokens @param {number} reserved
+   * @param {number} stepsLeft how many decode steps are left
+   */
+  prepare(paths, tokens, reserved, stepsLeft) {
+    Object.assign(this, { reserved, stepsLeft });
     const ids = tokens.flat();
-    const growths = this.compact(paths.length, ids.length);
+    const growths = reserved > this.rows ? [this.reallocate(this.all, reserved)] : [];
+    growths.push(...this.compact(paths.length, ids.length));
     growths.push(...this.allocate(paths.length, ids.length));
     /** @type {ForwardBatch} */
-    const batch = { ids, positions: [], rows: [], seen: [], logitsIndices: [] };
+    const batch = { ids, positions: [], rows: [], seen: [], logitsIndices: [], growths };
     for (const [index, path] of paths.entries()) {
       const own = this.rowsOf(path);
       for (const _ of tokens[index]) {
@@ -63,7 +72,7 @@ export class TreeCache {
       }
       batch.logitsIndices.push(batch.rows.length - 1);
     }
-    return { batch, growths };
+    return batch;
   }
 
   /** @param {number} path */
@@ -83,7 +92,7 @@ export class TreeCache {
     if (missing <= 0) return [];
     const ahead = this.ahead(paths);
     const more = Math.max(missing, Math.min(ahead, this.stepsLeft * paths - (count - missing)));
-    const growth = this.reallocate([...this.refCounts.keys()], this.rows + more);
+    const growth = this.reallocate(this.all, this.rows + more);
     return [{ ...growth, r: Math.floor(ahead / paths) }];
   }
 
@@ -93,7 +102,7 @@ export class TreeCache {
     const needed = Math.max(this.reserved, after + this.ahead(paths));
     const least = 2 * Math.max(this.reserved, after);
     if (this.rows - Math.max(least, needed) <= LEAST_GIVEN_BACK) return [];
-    const kept = [...this.refCounts.keys()].filter((row) => this.refCounts[row] > 0);
+    const kept = this.all.filter((row) => this.refCounts[row] > 0);
     const moved = new Map(kept.map((row, to) => [row, to]));
     for (const rows of this.paths.values()) {
       for (const [at, row] of rows.entries()) rows[at] = moved.get(row) ?? row;

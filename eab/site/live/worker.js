@@ -1,16 +1,15 @@
 // The story model in a worker of the page. It receives
 //
-//     {type: "run", prompt, settings, base}
-//     {type: "grow", started, continued, settings, base}   see `continueFrom`
+//     {type: "run", prompt, settings, seed, base}
+//     {type: "grow", started, continued, settings, seed, base}   see `continueFrom`
 //     {type: "stop"}
 //
-// where `base` is the URL of the folder that eab/site/weights.py wrote; or `files` has its files, as
-// Uint8Arrays by name. `seed` may be given apart from the settings. A new run replaces the one before.
-// It posts, each with the `id` of the message that asked for it, if any:
+// where `base` is the URL of the folder that eab/site/weights.py wrote, with a slash at its end; or
+// `files` has these files, as Uint8Arrays by name. A new run replaces the one before. It posts
 //
 //     {type: "progress", loaded, total}   bytes of the model
-//     {type: "events", events}            after every forward pass, as a run file has them
-//     {type: "error", message}            a sentence
+//     {type: "events", events, id}        after every forward pass, as a run file has them
+//     {type: "error", message, id}        a sentence; `id` is that of the message that asked
 
 import { startingConfig } from "./config.js";
 import { EabError } from "./errors.js";
@@ -18,10 +17,10 @@ import { Model } from "./loading.js";
 import { continueFrom, eventStream } from "./loop.js";
 import { modelFiles } from "./packaged.js";
 
-/** @typedef {Record<string, any>} Asked */
+/** @typedef {Record<string, any>} Message */
 
-/** @type {Promise<Model> | null} */
-let loading = null;
+/** @type {Promise<Model> | undefined} */
+let loading;
 let runs = 0; // how many were asked for; the last one is current
 let stopped = 0; // the last one that was stopped
 
@@ -30,21 +29,20 @@ self.onmessage = ({ data }) => {
   else run(data, ++runs);
 };
 
-/** @param {Asked} asked @param {number} number */
+/** @param {Message} asked @param {number} number */
 async function run(asked, number) {
-  /** @param {Asked} message */
-  const post = (message) => number === runs && self.postMessage({ id: asked.id, ...message });
+  /** @param {Message} message */
+  const post = (message) => number === runs && self.postMessage({ ...message, id: asked.id });
   try {
-    const model = await loaded(asked, post);
+    const model = await loaded(asked);
+    const stream = eventStream(model, requestOf(model, asked));
     let step = 0;
-    for (const events of eventStream(model, requestOf(model, asked))) {
-      if (number === stopped)
-        events.splice(0, events.length, { event: "RunEnded", step, reason: "stopped" });
+    for (let last = ""; last !== "RunEnded" && number === runs; await turn()) {
+      const ended = [{ event: "RunEnded", step, reason: "stopped" }];
+      const events = number === stopped ? ended : (stream.next().value ?? ended);
       post({ type: "events", events });
-      if (number !== runs || number === stopped) return;
-      const timed = events.at(-1);
-      if (timed?.event === "StepTimed") step = timed.step + 1;
-      await turn();
+      last = events[events.length - 1].event;
+      if (last === "StepTimed") step = events[events.length - 1].step + 1;
     }
   } catch (error) {
     const message = error instanceof EabError ? error.message : `the run failed: ${error}`;
@@ -52,36 +50,31 @@ async function run(asked, number) {
   }
 }
 
-/** The model, which stays; a failed attempt does not. @param {Asked} asked @param {(message: Asked) => void} post */
-async function loaded({ base, files }, post) {
-  loading ??= modelFiles(
-    base,
-    (loaded, total) => post({ type: "progress", loaded, total }),
-    files,
-  ).then(({ manifest, files }) => new Model(manifest, files));
+/** The model, which stays; a failed attempt does not. @param {Message} asked */
+async function loaded({ base, files }) {
+  /** @param {number} loaded @param {number} total */
+  const report = (loaded, total) => self.postMessage({ type: "progress", loaded, total });
+  loading ??= modelFiles(base, report, files).then((read) => new Model(read.manifest, read.files));
   try {
     return await loading;
   } catch (error) {
-    loading = null;
+    loading = undefined;
     throw error;
   }
 }
 
-/** @param {Model} model @param {Asked} asked */
+/** @param {Model} model @param {Message} asked */
 function requestOf(model, { type, prompt, started, continued, settings, seed }) {
   const chosen = seed === undefined ? settings : { ...settings, seed };
   if (type === "grow") return continueFrom(model, started, continued, chosen);
   return { prompt, config: startingConfig(chosen, model.settings) };
 }
 
-/** Let messages arrive; `setTimeout` would wait. */
+/** Let messages arrive; `setTimeout` would wait for milliseconds. */
 function turn() {
+  const { port1, port2 } = new MessageChannel();
   return new Promise((resolve) => {
-    const { port1, port2 } = new MessageChannel();
-    port1.onmessage = () => {
-      port1.close();
-      resolve(undefined);
-    };
+    port1.onmessage = resolve;
     port2.postMessage(null);
-  });
+  }).finally(() => port1.close());
 }
