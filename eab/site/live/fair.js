@@ -103,25 +103,27 @@ export function grown({ leaf, token, heir }, path, weight, step) {
 
 /**
  * Keep at most `limit` of the weights; null for dropped ones. The expectation of each new weight is
- * the old one.
+ * the old one. Weights of at least c remain as they are; others are kept with probability w / c.
  * @param {number[]} weights @param {number} limit @param {number} uniform in [0, 1)
  */
 function fearnheadClifford(weights, limit, uniform) {
   const order = [...weights.keys()].sort((one, other) => weights[other] - weights[one]);
-  const { kept, c } = threshold(
-    order.map((index) => weights[index]),
-    limit,
-  );
+  const cOf = (/** @type {number} */ kept) =>
+    sum(order.slice(kept).map((index) => weights[index])) / (limit - kept);
+  // A weight that equals c up to rounding is kept.
+  const heaviest = order.slice(0, limit).map((index) => weights[index]);
+  const first = heaviest.findIndex((weight, kept) => weight <= cOf(kept) * (1 - 1e-12));
+  const kept = first < 0 ? limit : first;
   const heavy = new Set(order.slice(0, kept));
   const result = weights.map((weight, index) => (heavy.has(index) ? weight : null));
   const light = [...weights.keys()].filter((index) => !heavy.has(index) && weights[index] > 0);
   const total = sum(light.map((index) => weights[index]));
+  const c = cOf(kept);
   let seen = 0;
   let picked = 0;
   for (const index of light) {
     seen += weights[index];
-    const share = index === light.at(-1) ? 1 : seen / total;
-    // Rounding must not add or lose a weight.
+    const share = index === light.at(-1) ? 1 : seen / total; // rounding must not lose a weight
     const reached = Math.min(limit - kept, Math.floor(share * (limit - kept) + uniform));
     if (reached > picked) {
       const isSame = Math.abs(weights[index] - c) <= 1e-12 * Math.max(weights[index], c);
@@ -130,13 +132,4 @@ function fearnheadClifford(weights, limit, uniform) {
     }
   }
   return result;
-}
-
-/** How many of the heaviest weights remain as they are, and c. @param {number[]} descending @param {number} limit */
-function threshold(descending, limit) {
-  for (let kept = 0; kept < limit; kept++) {
-    const c = sum(descending.slice(kept)) / (limit - kept);
-    if (descending[kept] <= c * (1 - 1e-12)) return { kept, c }; // not if it equals c up to rounding
-  }
-  return { kept: limit, c: 0 };
 }

@@ -83,23 +83,18 @@ function* probe(model, ids, config) {
   return entropies;
 }
 
-/** @param {Config} config @param {number} vocabSize @param {number[]} entropies of the probe */
+/**
+ * A rank is a place among the probe's entropies, from 1 for the highest; between two, it is
+ * interpolated. Not below the floor, and not above the first entropy that reaches it.
+ * @param {Config} config @param {number} vocabSize @param {number[]} entropies of the probe
+ */
 function thresholdInNats({ threshold_unit, entropy_threshold }, vocabSize, entropies) {
   if (threshold_unit === "nats") return entropy_threshold;
   if (threshold_unit === "normalised") return entropy_threshold * Math.log(vocabSize);
-  return rankInNats(entropies, entropy_threshold);
-}
-
-/**
- * The probe's entropy of this rank, from 1 for the highest; between two it is interpolated. Not
- * below the floor, and not above the first entropy that reaches it.
- * @param {number[]} entropies @param {number} rank
- */
-function rankInNats(entropies, rank) {
   const unsure = entropies.filter((entropy) => entropy >= PROBE_FLOOR);
   if (!unsure.length) return PROBE_FLOOR;
   const ordered = unsure.toSorted((one, other) => other - one);
-  const place = Math.min(rank, unsure.length) - 1;
+  const place = Math.min(entropy_threshold, unsure.length) - 1;
   const above = ordered[Math.floor(place)];
   const ranked = above + (ordered[Math.ceil(place)] - above) * (place % 1);
   return Math.max(PROBE_FLOOR, (1 - ROUNDING) * Math.min(ranked, unsure[0]));

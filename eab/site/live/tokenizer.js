@@ -3,6 +3,7 @@
 
 const WORDS =
   /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
+const INSIDE_BOS = /(?<=<)(?=\|endoftext\|>)/;
 const DIGIT = /(\p{N})/u;
 const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 // The printable character that stands for each byte in the vocabulary
@@ -30,16 +31,9 @@ export class Tokenizer {
    */
   encode(prompt) {
     const text = prompt.startsWith(this.bos) ? prompt.slice(this.bos.length) : prompt;
-    const [first, ...others] = text.split(this.bos);
-    const ids = [
-      this.vocab[this.bos],
-      ...this.ordinary(first + (others.length ? this.bos[0] : "")),
-    ];
-    for (const [index, part] of others.entries()) {
-      const isLast = index === others.length - 1;
-      ids.push(...this.following(this.bos.slice(1) + part + (isLast ? "" : this.bos[0])));
-    }
-    return ids;
+    const [first, ...others] = text.split(INSIDE_BOS);
+    const after = others.flatMap((part) => this.following(part));
+    return [this.vocab[this.bos], ...this.ordinary(first), ...after];
   }
 
   /** Token ids of a text in the middle of another. @param {string} text */
