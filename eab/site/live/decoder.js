@@ -41,24 +41,20 @@ export class Decoder {
    * @param {ForwardBatch} batch @param {Float32Array} keys @param {Float32Array} values
    */
   attend(layer, x, batch, keys, values) {
-    const hidden = this.shape.hidden_size;
+    const { hidden_size: hidden, head_dim: headDim } = this.shape;
     const normed = this.normed(x, layer("input_layernorm"));
-    const query = this.rotated(
-      product(layer("self_attn.q_proj"), normed, hidden, hidden),
-      batch.positions,
+    const [query, key, value] = ["q", "k", "v"].map((name) =>
+      product(layer(`self_attn.${name}_proj`), normed, hidden, hidden),
     );
-    const key = this.rotated(
-      product(layer("self_attn.k_proj"), normed, hidden, hidden),
-      batch.positions,
-    );
-    const value = product(layer("self_attn.v_proj"), normed, hidden, hidden);
+    this.rotate(query, batch.positions);
+    this.rotate(key, batch.positions);
     for (const [token, row] of batch.rows.entries()) {
       keys.set(key.subarray(token * hidden, (token + 1) * hidden), row * hidden);
       values.set(value.subarray(token * hidden, (token + 1) * hidden), row * hidden);
     }
     const read = new Float64Array(x.length);
     for (const [token, rows] of batch.seen.entries()) {
-      for (let at = token * hidden; at < (token + 1) * hidden; at += this.shape.head_dim) {
+      for (let at = token * hidden; at < (token + 1) * hidden; at += headDim) {
         this.readRows(query, keys, values, read, at, rows.slice(0, batch.positions[token] + 1));
       }
     }
@@ -87,11 +83,8 @@ export class Decoder {
     }
   }
 
-  /**
-   * Rotary embedding: numbers half a head apart turn in pairs, by angles rounded as in Python.
-   * @param {Float64Array} x @param {number[]} positions
-   */
-  rotated(x, positions) {
+  /** Rotary embedding: numbers half a head apart turn in pairs. @param {Float64Array} x @param {number[]} positions */
+  rotate(x, positions) {
     const { head_dim: headDim, hidden_size: hidden, rope_theta } = this.shape;
     const half = headDim / 2;
     const frequencies = Array.from({ length: half }, (_, pair) =>
@@ -100,14 +93,13 @@ export class Decoder {
     for (let start = 0; start < x.length; start += headDim) {
       const position = positions[Math.floor(start / hidden)];
       for (const [pair, frequency] of frequencies.entries()) {
-        const angle = Math.fround(position * frequency);
+        const angle = Math.fround(position * frequency); // as Python rounds it
         const first = x[start + pair];
         const second = x[start + half + pair];
         x[start + pair] = first * Math.cos(angle) - second * Math.sin(angle);
         x[start + half + pair] = second * Math.cos(angle) + first * Math.sin(angle);
       }
     }
-    return x;
   }
 
   /** Add what the gated MLP makes of x. @param {Layer} layer @param {Float64Array} x */

@@ -25,9 +25,8 @@ export class Model {
     this.settings = settings;
     this.decoder = new Decoder(shape, readWeights(files["model.safetensors"]));
     this.tokenizer = new Tokenizer(JSON.parse(new TextDecoder().decode(files["tokenizer.json"])));
-    // A text with more bytes is too long for the context; its words would take long to merge.
     const longest = Math.max(...this.tokenizer.pieces.map((piece) => piece.length));
-    this.mostBytes = longest * context;
+    this.mostBytes = longest * context; // of a text; a longer one would also take long to merge
   }
 
   /** The token ids that the run starts from: the prompt's, then `continued`. @param {Request} request */
@@ -42,10 +41,11 @@ export class Model {
       );
     }
     const ids = [...(tokenIds.length ? tokenIds : this.encodePrompt(prompt)), ...continued];
-    if (ids.length <= this.context - config.max_new_tokens) return ids;
+    const { max_new_tokens } = config;
+    if (ids.length <= this.context - max_new_tokens) return ids;
     throw new EabError(
-      `the prompt has ${ids.length} tokens and max_new_tokens is ${config.max_new_tokens}, but the ` +
-        `context of the story model is ${this.context} tokens. Shorten the prompt or lower max_new_tokens`,
+      `the prompt has ${ids.length} tokens and max_new_tokens is ${max_new_tokens}, but the context ` +
+        `of the model is ${this.context} tokens. Shorten the prompt or lower max_new_tokens`,
     );
   }
 
@@ -56,7 +56,7 @@ export class Model {
     }
     if (new TextEncoder().encode(prompt).length > this.mostBytes) {
       throw new EabError(
-        `the prompt is longer than the context of the story model, ${this.context} tokens. Shorten it`,
+        `the prompt is longer than the context, ${this.context} tokens. Shorten it`,
       );
     }
     if (!/\p{Surrogate}/u.test(prompt)) return this.tokenizer.encode(prompt);

@@ -27,9 +27,7 @@ export function continueFrom(model, started, continued, settings) {
   const { pieces } = model.tokenizer;
   for (const [at, id] of ids.entries()) {
     if (id in pieces && model.tokenizer.text(id) === texts[at]) continue;
-    throw new EabError(
-      `the run was made by ${started.model.name}; only the program can continue it`,
-    );
+    throw new EabError("the run was made by another model; only the program can continue it");
   }
   const tokenIds = ids.slice(0, ids.length - (started.continued ?? 0));
   return { prompt, config: startingConfig(settings, model.settings), tokenIds, continued };
@@ -61,9 +59,8 @@ export function* eventStream(model, request) {
 }
 
 /**
- * The entropies of a few greedy steps; yields an event for each.
- * @param {Model} model @param {number[]} ids @param {Config} config
- * @returns {Generator<Event[], number[]>}
+ * Yields an event for each of a few greedy steps; returns their entropies.
+ * @param {Model} model @param {number[]} ids @param {Config} config @returns {Generator<Event[], number[]>}
  */
 function* probe(model, ids, config) {
   const max_new_tokens = Math.min(PROBE_STEPS, config.max_new_tokens);

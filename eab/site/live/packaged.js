@@ -47,7 +47,9 @@ async function kept(url, file, report) {
   } catch {}
   const bytes = await fetched(url, report);
   try {
-    if (await isIntact(bytes, file)) await (await caches.open(KEPT)).put(key, new Response(bytes));
+    const cache = await caches.open(KEPT);
+    for (const old of await cache.keys()) if (old.url.startsWith(url)) await cache.delete(old);
+    if (await isIntact(bytes, file)) await cache.put(key, new Response(bytes));
   } catch {}
   return bytes;
 }

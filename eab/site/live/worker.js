@@ -19,6 +19,9 @@ import { modelFiles } from "./packaged.js";
 
 /** @typedef {Record<string, any>} Message */
 
+const TOO_LITTLE =
+  "this browser has too little memory for the story model. The recorded runs stay usable";
+
 /** @type {Promise<Model> | undefined} */
 let loading;
 let runs = 0; // how many were asked for; the last one is current
@@ -45,8 +48,8 @@ async function run(asked, number) {
       if (last === "StepTimed") step = events[events.length - 1].step + 1;
     }
   } catch (error) {
-    const message = error instanceof EabError ? error.message : `the run failed: ${error}`;
-    post({ type: "error", message });
+    const failed = error instanceof RangeError ? TOO_LITTLE : `the run failed: ${error}`;
+    post({ type: "error", message: error instanceof EabError ? error.message : failed });
   }
 }
 
