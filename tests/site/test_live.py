@@ -83,7 +83,8 @@ def plain(events: list[Event]) -> list[Any]:
     same = [msgspec.to_builtins(event) for event in events if not isinstance(event, Reweighted)]
     for event in same:
         if event["event"] == "StepTimed":
-            del event["seconds"], event["forward_seconds"]
+            for name in ("seconds", "forward_seconds", "draft_seconds"):
+                event.pop(name, None)
         if event["event"] == "RunStarted":
             event["model"].pop("layout", None)
     return [*same, [path.weight for path in fold(events).paths]]
