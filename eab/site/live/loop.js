@@ -38,7 +38,7 @@ export function continueFrom(model, started, continued, settings) {
  * the other. EabError if the run cannot start.
  * @param {Model} model @param {Request} request @returns {Generator<Event[]>}
  */
-export function* eventStream(model, request) {
+export const eventStream = function* (model, request) {
   const { config, prompt, continued = [] } = request;
   const ids = model.encode(request);
   const entropies = config.threshold_unit === "rank" ? yield* probe(model, ids, config) : [];
@@ -56,7 +56,7 @@ export function* eventStream(model, request) {
     const { step } = generation;
     yield [{ event: "RunEnded", step, reason: "failed", message: OUT_OF_MEMORY }];
   }
-}
+};
 
 /**
  * Yields an event for each of a few greedy steps; returns their entropies.

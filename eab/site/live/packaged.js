@@ -13,7 +13,7 @@ const USABLE = "The recorded runs stay usable";
  * @param {string} base the URL of the folder, which ends with a slash
  * @param {Report} report @param {Record<string, Uint8Array<ArrayBuffer>>} [given] by name
  */
-export async function modelFiles(base, report, given) {
+export const modelFiles = async (base, report, given) => {
   const text = given?.["model.json"] ?? (await fetched(`${base}model.json`, () => {}));
   /** @type {Manifest} */
   const manifest = JSON.parse(new TextDecoder().decode(text));
@@ -32,7 +32,7 @@ export async function modelFiles(base, report, given) {
     report(before, total);
   }
   return { manifest, files };
-}
+};
 
 /**
  * A file from the cache of the browser, or else from its URL. The cache may be full or forbidden.
