@@ -1,0 +1,135 @@
+// Mirrors eab/branching/fair.py and policy.py: unbiased weights that sum to 1, also where a path
+// limit drops paths (Fearnhead and Clifford, 2003). Also the policy `greedy`, of the probe.
+
+import { EabError } from "./errors.js";
+import { childStreamKey, pruningUniform, uniform } from "./random_streams.js";
+import { sum } from "./sampling.js";
+
+/** @import { Config } from "./config.js" */
+/** @import { Prediction } from "./sampling.js" */
+/**
+ * @typedef {{ path: number, streamKey: bigint, weight: number, token: number, finished: boolean }} Leaf
+ * A live or finished path, with its last token.
+ * @typedef {{ leaf: Leaf, token: number, tokenLogProb: number, weight: number, heir: boolean }} Child
+ * One continuation of a leaf; the heir would have come without a fork.
+ * @typedef {{
+ *   branch(leaf: Leaf, prediction: Prediction, step: number): Child[],
+ *   prune(weights: number[], step: number): (number | null)[],
+ * }} Policy
+ */
+
+/** The most likely token, no forks. @type {Policy} */
+export const GREEDY = {
+  branch(leaf, prediction) {
+    const [token] = prediction.topTokens;
+    return [{ leaf, token, tokenLogProb: prediction.logProb(token), weight: 1, heir: true }];
+  },
+  prune: (weights) => weights,
+};
+
+/** Unbiased branching; the class in Python says how. @implements {Policy} */
+export class FairPolicy {
+  /** @param {Config} config @param {number} threshold nats */
+  constructor(config, threshold) {
+    this.config = config;
+    this.threshold = threshold;
+    this.seed = BigInt(config.seed);
+  }
+
+  /** @param {Leaf} leaf @param {Prediction} prediction @param {number} step @returns {Child[]} */
+  branch(leaf, prediction, step) {
+    const heir = prediction.draw(this.number(leaf, step, 0));
+    if (heir === null) throw new EabError("no token can be drawn; the weights may be damaged");
+    const isUnsure = prediction.entropy >= this.threshold;
+    const forks = isUnsure && leaf.weight >= this.config.min_fork_weight;
+    const choices = forks ? this.shares(prediction, heir, leaf, step) : [[heir, 1]];
+    return choices.map(([token, share]) => {
+      const tokenLogProb = prediction.logProb(token);
+      return { leaf, token, tokenLogProb, weight: leaf.weight * share, heir: token === heir };
+    });
+  }
+
+  /** A random number of the path. @param {Leaf} leaf @param {number} step @param {number} number */
+  number(leaf, step, number) {
+    return uniform(this.seed, leaf.streamKey, step, number);
+  }
+
+  /**
+   * Tokens with their shares of the parent's weight; the shares sum to 1. The rest is one child: the
+   * heir, if it is not among the most likely, else a token drawn from the rest.
+   * @param {Prediction} prediction @param {number} heir @param {Leaf} leaf @param {number} step
+   */
+  shares(prediction, heir, leaf, step) {
+    const least = this.config.branch_min_p * prediction.topProbabilities[0];
+    const likely = prediction.topProbabilities.slice(0, this.config.branch_factor - 1);
+    let shares = likely.filter((p) => p > 0 && p >= least);
+    const head = prediction.topTokens.slice(0, shares.length);
+    let restShare = 1 - sum(shares);
+    const rest = head.includes(heir) ? prediction.draw(this.number(leaf, step, 1), head) : heir;
+    if (rest !== null && restShare > 0) {
+      const isLight = restShare < least;
+      // A light rest is kept at random; the cases in which the heir is in it are a part of that.
+      const odds = (restShare / least - restShare) / (1 - restShare);
+      if (isLight && (rest === heir || this.number(leaf, step, 2) < odds)) {
+        const scale = (1 - least) / (1 - restShare);
+        shares = shares.map((share) => scale * share);
+        restShare = least;
+      }
+      if (restShare >= least) {
+        shares.push(restShare);
+        head.push(rest);
+      }
+    }
+    const total = sum(shares);
+    return head.map((token, at) => [token, shares[at] / total]);
+  }
+
+  /** Keep at most max_paths live and finished paths. @param {number[]} weights @param {number} step */
+  prune(weights, step) {
+    const { max_paths } = this.config;
+    if (weights.length <= max_paths) return weights;
+    return fearnheadClifford(weights, max_paths, pruningUniform(this.seed, step));
+  }
+}
+
+/**
+ * The leaf that a child becomes; only the heir keeps the random stream of its parent.
+ * @param {Child} child @param {number} path @param {number} weight @param {number} step @returns {Leaf}
+ */
+export function grown({ leaf, token, heir }, path, weight, step) {
+  const streamKey = heir ? leaf.streamKey : childStreamKey(leaf.streamKey, step, token);
+  return { path, streamKey, weight, token, finished: false };
+}
+
+/**
+ * Keep at most `limit` of the weights; null for dropped ones. The expectation of each new weight is
+ * the old one. Weights of at least c remain as they are; others are kept with probability w / c.
+ * @param {number[]} weights @param {number} limit @param {number} uniform in [0, 1)
+ */
+function fearnheadClifford(weights, limit, uniform) {
+  const order = [...weights.keys()].sort((one, other) => weights[other] - weights[one]);
+  const cOf = (/** @type {number} */ kept) =>
+    sum(order.slice(kept).map((index) => weights[index])) / (limit - kept);
+  // A weight that equals c up to rounding is kept.
+  const heaviest = order.slice(0, limit).map((index) => weights[index]);
+  const first = heaviest.findIndex((weight, kept) => weight <= cOf(kept) * (1 - 1e-12));
+  const kept = first < 0 ? limit : first;
+  const heavy = new Set(order.slice(0, kept));
+  const result = weights.map((weight, index) => (heavy.has(index) ? weight : null));
+  const light = [...weights.keys()].filter((index) => !heavy.has(index) && weights[index] > 0);
+  const total = sum(light.map((index) => weights[index]));
+  const c = cOf(kept);
+  let seen = 0;
+  let picked = 0;
+  for (const index of light) {
+    seen += weights[index];
+    const share = index === light.at(-1) ? 1 : seen / total; // rounding must not lose a weight
+    const reached = Math.min(limit - kept, Math.floor(share * (limit - kept) + uniform));
+    if (reached > picked) {
+      const isSame = Math.abs(weights[index] - c) <= 1e-12 * Math.max(weights[index], c);
+      result[index] = isSame ? weights[index] : c;
+      picked = reached;
+    }
+  }
+  return result;
+}

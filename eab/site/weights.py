@@ -1,0 +1,104 @@
+"""The story model as files for the page: its weights and tokenizer as they are, and `model.json`,
+which says what the page must know, with the hash of each file. Imports no torch.
+
+The weights are float16 in the checkpoint, and are computed with in float32, here as in the browser,
+so the page makes the same tokens as the program.
+"""
+
+import hashlib
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from eab.assets import ASSETS
+from eab.branching.presets import PRESETS, starting_values
+from eab.config import SETTINGS, BranchingConfig
+from eab.events import ModelCard
+from eab.settings import Real, Setting, Whole
+from eab.threshold_scales import THRESHOLD_SCALES
+
+LIVE: Final = Path(__file__).parent / "live"  # the JavaScript
+MANIFEST: Final = "model.json"
+_MODEL: Final = ASSETS / "model"
+_FILES: Final = ("model.safetensors", "tokenizer.json")
+_SHAPE: Final = (
+    *("num_hidden_layers", "head_dim", "hidden_size", "intermediate_size", "rms_norm_eps"),
+)
+_MAX_WHOLE: Final = 2**53 - 1  # that JavaScript can count to
+
+
+@lru_cache(maxsize=1)
+def model_files() -> dict[str, bytes]:
+    """The files that the live page fetches, 8.7 MB, by name."""
+    files = {name: (_MODEL / name).read_bytes() for name in _FILES}
+    manifest = json.dumps(_manifest(files), separators=(",", ":"))
+    return {MANIFEST: manifest.encode(), **files}
+
+
+def write_model(folder: Path) -> None:
+    """Write the files into a folder, which is made if it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in model_files().items():
+        (folder / name).write_bytes(data)
+
+
+def _manifest(files: dict[str, bytes]) -> dict[str, Any]:
+    model = json.loads((_MODEL / "config.json").read_bytes())
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    return {
+        "card": msgspec.to_builtins(_card(model, hashes["model.safetensors"])),
+        "context": model["max_position_embeddings"],
+        "stop_ids": [model["eos_token_id"]],
+        "shape": {name: model[name] for name in _SHAPE}
+        | {"rope_theta": model["rope_parameters"]["rope_theta"]},
+        "files": {
+            name: {"bytes": len(data), "sha256": hashes[name]} for name, data in files.items()
+        },
+        "settings": _settings(),
+    }
+
+
+def _card(model: dict[str, Any], sha256: str) -> ModelCard:
+    layers, heads, size = (
+        model[name] for name in ("num_hidden_layers", "num_key_value_heads", "head_dim")
+    )
+    return ModelCard(
+        name="embedded",
+        family=model["model_type"],
+        vocab_size=model["vocab_size"],
+        layers=layers,
+        kv_heads=heads,
+        head_dim=size,
+        dtype="float32",
+        device="cpu",
+        row_bytes=2 * 4 * layers * heads * size,
+        sha256=sha256,
+        own_decoder=True,
+    )
+
+
+def _settings() -> dict[str, Any]:
+    """Defaults, starting values, presets and limits of the settings."""
+    numbers = {name: _limits(declared) for name, declared in SETTINGS.items()}
+    return {
+        "defaults": {name: getattr(BranchingConfig(), name) for name in SETTINGS},
+        "start": starting_values(),
+        "presets": {name: dict(preset.settings) for name, preset in PRESETS.items()},
+        "limits": {name: limits for name, limits in numbers.items() if limits},
+        "thresholds": {
+            unit: {"low": scale.values.low, "high": scale.values.high, "whole": False}
+            for unit, scale in THRESHOLD_SCALES.items()
+        },
+    }
+
+
+def _limits(declared: Setting) -> dict[str, Any]:
+    match declared.values:
+        case Whole(low, high):
+            return {"low": low, "high": min(high, _MAX_WHOLE), "whole": True}
+        case Real(low, high):
+            return {"low": low, "high": high, "whole": False}
+    return {}

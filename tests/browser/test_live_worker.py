@@ -1,0 +1,115 @@
+"""The live model of the page in a worker of Chromium, from static files."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from eab.site.weights import LIVE, write_model
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+PAGE = """<!doctype html>
+<meta http-equiv="Content-Security-Policy" content="default-src 'self'">
+<title>live</title>"""
+# Posts a message to the worker and waits until its run ends; stops it after some steps.
+ASK = """([message, steps]) => new Promise((done) => {
+  window.worker ??= new Worker("live/worker.js", {type: "module"});
+  const said = {events: [], loaded: [], error: ""};
+  worker.onmessage = ({data}) => {
+    if (data.type === "progress") said.loaded.push(data.loaded / data.total);
+    if (data.type === "error") said.error = data.message;
+    if (data.type === "events") said.events.push(...data.events);
+    if (said.events.filter(({event}) => event === "StepTimed").length === steps)
+      worker.postMessage({type: "stop"});
+    if (said.error || said.events.at(-1)?.event === "RunEnded") done(said);
+  };
+  worker.postMessage({base: `${location.href}model/`, ...message});
+})"""
+RUN = {"type": "run", "prompt": "Once upon a time, there was a little", "settings": {}, "seed": 4}
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    asked: list[str]
+
+    def log_message(self, format: str, *args: Any) -> None:
+        self.asked.append(self.path)
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """The address of a server for the files of a folder, and the paths that were asked for."""
+    handler = type("Asked", (Quiet,), {"asked": []})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/", handler.asked
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copytree(LIVE, tmp_path / "live")
+    write_model(tmp_path / "model")
+    (tmp_path / "index.html").write_text(PAGE)
+    return tmp_path
+
+
+def ask(page: Page, message: dict[str, Any], stop_after: int = -1) -> Any:
+    return page.evaluate(ASK, [message, stop_after])
+
+
+def kinds(said: Any) -> list[str]:
+    return [event["event"] for event in said["events"]]
+
+
+def test_a_run_in_a_worker(browser: Browser, folder: Path) -> None:
+    with serving(folder) as (url, asked), browser.new_context() as context:
+        page = context.new_page()
+        page.goto(url)
+        first = ask(page, RUN)
+        assert first["loaded"] == sorted(first["loaded"])
+        assert first["loaded"][-1] == 1
+        assert first["events"][-1]["reason"] == "finished"
+        assert "Forked" in kinds(first)
+        assert next(each for each in first["events"] if "config" in each)["config"]["seed"] == 4
+        stopped = ask(page, RUN, stop_after=5)
+        steps = kinds(stopped).count("StepTimed")
+        assert 5 <= steps < 8
+        assert stopped["events"][-1] == {"event": "RunEnded", "step": steps, "reason": "stopped"}
+        timed = ("StepTimed", "RunEnded")
+        begun = [each for each in stopped["events"] if each["event"] not in timed]
+        assert (
+            begun == [each for each in first["events"] if each["event"] not in timed][: len(begun)]
+        )
+        assert ask(page, RUN | {"prompt": "so " * 500})["error"].startswith("the prompt has 502")
+        # After reloading, the weights come from the cache of the browser.
+        asked.clear()
+        page.reload()
+        assert kinds(ask(page, RUN)) == kinds(first)
+        assert "/model/model.json" in asked
+        assert "/model/model.safetensors" not in asked
+
+
+def test_weights_that_are_damaged_or_missing(browser: Browser, folder: Path) -> None:
+    weights = folder / "model" / "model.safetensors"
+    whole = weights.read_bytes()
+    with serving(folder) as (url, _), browser.new_context() as context:
+        page = context.new_page()
+        page.goto(url)
+        weights.write_bytes(whole[:-2] + b"??")
+        assert ask(page, RUN)["error"].startswith("model.safetensors arrived damaged")
+        weights.unlink()
+        assert "could not be loaded (Error: status 404)" in ask(page, RUN)["error"]
+        weights.write_bytes(whole)  # and it can be tried again, also where storage is forbidden
+        worker = folder / "live" / "worker.js"
+        refusing = "self.caches.open = () => Promise.reject(new Error('forbidden'));\n"
+        worker.write_text(refusing + worker.read_text(encoding="utf-8"), encoding="utf-8")
+        page.reload()
+        assert ask(page, RUN, stop_after=1)["events"][-1]["reason"] == "stopped"

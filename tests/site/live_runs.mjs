@@ -1,0 +1,51 @@
+// Reads lines of JSON, each a request to the live model, and answers each with a line of JSON.
+import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { startingConfig } from "../../eab/site/live/config.js";
+import { Model } from "../../eab/site/live/loading.js";
+import { continueFrom, eventStream } from "../../eab/site/live/loop.js";
+import { childStreamKey, pruningUniform, uniform } from "../../eab/site/live/random_streams.js";
+import { TreeCache } from "../../eab/site/live/tree.js";
+
+const folder = process.argv[2];
+const manifest = JSON.parse(readFileSync(`${folder}/model.json`, "utf8"));
+const names = Object.keys(manifest.files);
+const read = (name) => new Uint8Array(readFileSync(`${folder}/${name}`));
+const files = Object.fromEntries(names.map((name) => [name, read(name)]));
+const model = new Model(manifest, files);
+const forward = model.decoder.forward.bind(model.decoder);
+
+const answers = {
+  encode: ({ texts }) => texts.map((text) => model.tokenizer.encode(text)),
+  texts: () => model.tokenizer.pieces.map((_, token) => model.tokenizer.text(token)),
+  draws: ({ of }) =>
+    of.map(([seed, key, step, number]) => [
+      uniform(BigInt(seed), BigInt(key), step, number),
+      pruningUniform(BigInt(seed), step),
+      String(childStreamKey(BigInt(key), step, number)),
+    ]),
+  logits({ ids }) {
+    const { num_hidden_layers, hidden_size } = manifest.shape;
+    const cache = new TreeCache(num_hidden_layers, hidden_size, "auto");
+    return [...model.decoder.forward(cache.prepare([0], [ids], ids.length, 1), cache)[0]];
+  },
+  run({ prompt, settings, started, continued, noise = 0 }) {
+    model.decoder.forward = (...given) =>
+      forward(...given).map((row) => row.map((logit) => logit + noise * (2 * Math.random() - 1)));
+    const request = started
+      ? continueFrom(model, started, continued, settings)
+      : { prompt, config: startingConfig(settings, model.settings) };
+    return [...eventStream(model, request)].flat();
+  },
+};
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const asked = JSON.parse(line);
+  let answer;
+  try {
+    answer = { value: answers[asked.what](asked) };
+  } catch (error) {
+    answer = { error: error.message };
+  }
+  process.stdout.write(`${JSON.stringify(answer)}\n`);
+}
