@@ -11,7 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 from app.server import model_cache
 from app.state import polling, status, tuning
 from app.state.slot import Entry, note_in_url
-from app.state.tuning import CHECK, PILOT, SWEEP
+from app.state.tuning import PILOT, SWEEP
 from app.widgets import (
     controls,
     measured,
@@ -218,7 +218,7 @@ sweep_editor.ensure_defaults()
 recommender.ensure_defaults()
 tuning.follow_link()
 sweeping = SWEEP.current().active  # before anything is drawn; see polling.watch
-piloting, checking = PILOT.current().active, CHECK.current().active
+piloting = PILOT.current().active
 st.session_state.setdefault("tune_view", TABS.get(st.query_params.get(VIEW, ""), SETTINGS_TAB))
 
 st.title("Which settings give the best results at the lowest cost?")
@@ -231,7 +231,7 @@ settings_tab, threshold_tab, worth_tab = st.tabs(
 if threshold_tab.open:
     note_in_url({VIEW: "threshold"})
     with threshold_tab:
-        recommender.show(piloting, checking)
+        recommender.show(piloting)
 elif worth_tab.open:
     note_in_url({VIEW: "worth"})
     with worth_tab:

@@ -4,8 +4,7 @@ An item's run at the lowest threshold comes first; the other cells are resimulat
 is exact (`eab.what_if.resimulate`). The model makes the next run for the rest, and so on.
 """
 
-from collections import defaultdict
-from collections.abc import Generator, Hashable, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -30,7 +29,6 @@ from eab.run.threshold import threshold_in_nats
 from eab.what_if.resimulate import resimulate
 
 WARM_UP_TOKENS = 2
-MOST_EVENTS = 100_000  # total of all remembered runs, about 60 MiB
 
 
 # Settings, with the events of their run, and its share of the time; None if it is resimulated
@@ -52,20 +50,11 @@ class InProcess:
     """Runs items with one model; ModelError if the rule's NLI model cannot be used."""
 
     def __init__(
-        self,
-        model: LanguageModel,
-        measurement: Measurement,
-        draft: LanguageModel | None = None,
-        remember: bool = False,
+        self, model: LanguageModel, measurement: Measurement, draft: LanguageModel | None = None
     ) -> None:
-        """With `remember`, later items are resimulated from earlier runs if that is exact."""
         self._model, self._draft, self._measurement = model, draft, measurement
         self._card = _card_of(model)
-        self._remembers = remember
         self._prefixes = prefix_cache(model.kv_shape) if measurement.reuse_prompts else None
-        # by `Item.shared`, lowest threshold first
-        self._remembered: defaultdict[Hashable, list[Sequence[Event]]] = defaultdict(list)
-        self._events = 0
         load_rule(measurement.same_answer)  # cached; any failure comes before the first run
 
     @property
@@ -74,15 +63,10 @@ class InProcess:
 
     def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | None]:
         runs: ManyRuns[_Work] = ManyRuns(self._model, self._draft, self._prefixes, first_alone=True)
-        left = list[Item]()
         for item in items:
             work = _Work(item, [*item.configs])
-            for run in reversed(self._remembered[item.shared]):
-                yield self._outcome(work, self._following(work, run))
-            if work.left:
-                left.append(item)
-                runs.add(work, work.request)
-        self._warm_up(left)
+            runs.add(work, work.request)
+        self._warm_up(items)
         with closing(runs):
             while runs.busy:
                 for ended in runs.step():
@@ -109,18 +93,11 @@ class InProcess:
             work.left.remove(config)
             words = f"{work.item.prompt.id}, seed {config.seed}: {ended.problem}"
             return Outcome(replace(work.item, configs=(config,)), (), (words,))
-        if self._remembers and self._events + len(ended.events) <= MOST_EVENTS:
-            self._events += len(ended.events)
-            self._remembered[work.item.shared].append(ended.events)
         made: _Made = config, ended.events, ended.seconds
         return self._outcome(work, [made, *self._following(work, ended.events, config)])
 
-    def _following(
-        self, work: _Work, run: Sequence[Event], made: BranchingConfig | None = None
-    ) -> list[_Made]:
-        """The cells that are left and can be resimulated exactly from a run at a lower threshold,
-        which was `made` for this work.
-        """
+    def _following(self, work: _Work, run: Sequence[Event], made: BranchingConfig) -> list[_Made]:
+        """The cells that are left and can be resimulated exactly from the run of `made`."""
         config = work.item.configs[0]
         if config.cache != "tree" or config.drafter != "none":
             return []  # a resimulated run has a tree cache and no drafter

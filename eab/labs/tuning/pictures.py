@@ -10,7 +10,7 @@ from eab.labs.measurement import Report
 from eab.labs.tuning.cell import COSTS, PATHS, Cell, Quantity
 from eab.labs.tuning.evaluation_report import AUROC, GREEDY, INDEPENDENT, TREE
 from eab.labs.tuning.frontier import Mean, SettingPoint, setting_points
-from eab.labs.tuning.recommendation import THRESHOLDS, Recommendation
+from eab.labs.tuning.recommendation import THRESHOLDS, Recommendation, Wanted
 from eab.labs.tuning.sentences import label, mean_words, setting_words, value_words
 
 # From cream to blue; text on the tiles is readable on every colour in between.
@@ -90,18 +90,18 @@ def _hover(point: SettingPoint, gain: Quantity) -> str:
     return f"{setting_words(point.config)}<br>{gain.label}: {mean_words(point.gain, gain)}"
 
 
-def pilot_figure(pilot: Sequence[Cell], advice: Recommendation) -> go.Figure:
+def pilot_figure(
+    pilot: Sequence[Cell], wanted: Wanted, number: float, advice: Recommendation
+) -> go.Figure:
     """The targeted quantity over the pilot's thresholds, with 95% intervals over the seeds."""
-    wanted, number = advice.wanted
     of = PATHS if wanted == "paths" else COSTS[wanted]
     points = sorted(
         setting_points(pilot, COSTS["tokens"], of),
         key=lambda point: point.config.entropy_threshold,
     )
     figure = go.Figure()
-    thresholds = [point.config.entropy_threshold for point in points]
     hover = f"%{{x:.2f}} nats: %{{y:.1f}} {wanted}"
-    means = [(x, point.gain.value) for x, point in zip(thresholds, points, strict=True)]
+    means = [(point.config.entropy_threshold, point.gain.value) for point in points]
     add_line(figure, "pilot, mean and interval", means, line_style(0), hover)
     margins = [point.gain.margin or 0.0 for point in points]
     figure.update_traces(error_y={"type": "data", "array": margins, "thickness": 1, "width": 3})
@@ -109,18 +109,16 @@ def pilot_figure(pilot: Sequence[Cell], advice: Recommendation) -> go.Figure:
     figure.add_scatter(
         name="recommended",
         mode="markers",
-        x=[advice.threshold],
-        y=[advice.value],
+        x=[advice.config.entropy_threshold],
+        y=[advice.predicted[wanted].value],
         marker={"symbol": "star", "size": 17, "color": ORANGE},
         hovertemplate=f"recommended, {hover}<extra></extra>",
     )
-    # no labels for added thresholds, which are too close together
-    ticks = [threshold for threshold in thresholds if threshold in THRESHOLDS] or thresholds
     figure.update_xaxes(
         title="entropy threshold (nats, log scale)",
         type="log",
-        tickvals=ticks,
-        ticktext=[f"{threshold:g}" for threshold in ticks],
+        tickvals=THRESHOLDS[::4],
+        ticktext=[f"{threshold:g}" for threshold in THRESHOLDS[::4]],
     )
     figure.update_yaxes(title=f"{of.axis} per run", rangemode="tozero")
     return laid_out(figure, 320)

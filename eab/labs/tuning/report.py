@@ -46,17 +46,13 @@ def plan_of(prompts: Sequence[TuningPrompt], grid: Grid) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class _About:
-    cells: Count
-    plan: Plan | None = None  # None for a pilot
+    plan: Plan
     known: Count = 0  # cells taken over from a stopped sweep, made here or elsewhere
 
 
-def sweep_began(
-    model: str, dtype: str, machine: str, cells: int, plan: Plan | None = None, known: int = 0
-) -> LabBegan:
-    """The start of a sweep of this many cells, of which so many are `known` from another one."""
-    about = msgspec.to_builtins(_About(cells, plan, known))
-    return LabBegan(model, dtype, machine, _LAB, about)
+def sweep_began(model: str, dtype: str, machine: str, plan: Plan, known: int = 0) -> LabBegan:
+    """The start of a sweep, of whose cells so many are `known` from another one."""
+    return LabBegan(model, dtype, machine, _LAB, msgspec.to_builtins(_About(plan, known)))
 
 
 SweepEvent: TypeAlias = LabEvent | Cell  # a cell is the row of a file, once it is read
@@ -68,13 +64,13 @@ class TuningReport(measurement.Report):
     def __init__(self) -> None:
         super().__init__()
         self.cells: list[Cell] = []
-        self._about = _About(0)
+        self._about: _About | None = None
 
     def apply(self, event: SweepEvent) -> None:
         """Apply an event."""
         if isinstance(event, Row | Cell):
             self._computed.clear()
-            if len(self.cells) >= (MAX_CELLS if self.plan is None else self.plan.cells):
+            if self.plan is None or len(self.cells) >= self.plan.cells:
                 raise RecordError("it has too many cells")
             self.cells.append(event if isinstance(event, Cell) else cell_from_row(event.values))
             return
@@ -82,7 +78,7 @@ class TuningReport(measurement.Report):
             if event.lab != _LAB:
                 raise RecordError("it is not a sweep")
             self._about = read(event.about, _About)
-            _check(self._about)
+            _check(self._about.plan)
         super().apply(event)
 
     def rows(self, table: str, **where: Value) -> list[Values]:
@@ -101,18 +97,18 @@ class TuningReport(measurement.Report):
 
     @property
     def plan(self) -> Plan | None:
-        """The plan of the sweep, if known."""
-        return self._about.plan
+        """The plan of the sweep; None before the start."""
+        return self._about.plan if self._about is not None else None
 
     @property
     def known(self) -> int:
         """How many of the first cells were taken over from a stopped sweep."""
-        return self._about.known
+        return self._about.known if self._about is not None else 0
 
     @property
     def missing(self) -> int:
         """How many cells failed or have not been made yet."""
-        return max(0, self._about.cells - len(self.cells))
+        return self.plan.cells - len(self.cells) if self.plan is not None else 0
 
     @property
     def made(self) -> str:
@@ -149,14 +145,10 @@ def load_lines(data: bytes, name: str) -> TuningReport:
         return TuningReport().collect([began, *cells, RunEnded(0, "stopped")])
 
 
-def _check(about: _About) -> None:
+def _check(plan: Plan) -> None:
     """Refuse a plan that no sweep can have; raises an EabError with the reason."""
-    if about.cells > MAX_CELLS:
-        raise RecordError(f"it has more than {MAX_CELLS:,} cells")
-    if (plan := about.plan) is None:
-        return
-    if not 1 <= plan.cells == about.cells:
-        raise ConfigError("its plan has another number of cells")
+    if not 1 <= plan.cells <= MAX_CELLS:
+        raise RecordError(f"its plan has {plan.cells:,} cells; 1 to {MAX_CELLS:,} are allowed")
     for prompt in plan.prompts:
         checked_id(prompt.id)
         check_question(prompt.question, f"the prompt {prompt.id}")

@@ -1,5 +1,5 @@
 """The Tune page without a browser: the recorded sweep, the user's own sweeps, Stop, names, errors,
-the recommender, and the links to Explore and Compare.
+the recommender, and the links to Explore.
 """
 
 import re
@@ -278,24 +278,15 @@ def test_the_settings_of_the_answer_go_into_the_controls_of_explore(page: Tab) -
     assert shown == {"branch_factor": best.branch_factor, "max_paths": best.max_paths}
 
 
-def test_two_cells_are_compared_as_one_tree(page: Tab) -> None:
-    assert page.button(key="tune_compare").disabled
-    page.put(tune_cell_other=3).press("tune_compare")
-    assert page.session_state["diff_a"] == page.session_state["diff_b"] == "cell"
-    page.go_to("compare").until(lambda: "A: entropy threshold" in page.captions)
-
-
-def test_the_recommender_predicts_and_the_check_lies_in_its_interval() -> None:
+def test_the_recommender_predicts() -> None:
     page = opened("tune", view="threshold").put(tune_max_new_tokens=6, tune_pilot_set=OWN)
     page.put(tune_own="My favorite color is\nI have a pet", tune_wanted_number=6)
     page.press("tune_pilot_start").run_to_its_end(PILOT_STOP).run()
-    [sentence] = [one for one in page.words if " nats" in one]
-    assert "paths per run" in sentence
-    assert [*page.table[0].value["Measured with other seeds"]] == ["not measured yet"] * 2
-    page.press("tune_check").run_to_its_end(PILOT_STOP).run()
-    assert [*page.table[0].value["Inside the interval"]] == ["yes", "yes"]
+    shown = {one.label: one.value for one in page.metric}
+    assert [*shown] == ["Threshold", "Paths per run", "Tokens per run"]
+    assert abs(float(shown["Paths per run"].partition(" ")[0]) - 6) < 2
     page.press("tune_use_recommended")
-    assert f"{page.session_state['set_threshold_nats']:g} nats" in sentence
+    assert f"{page.session_state['set_threshold_nats']:g} nats" == shown["Threshold"]
 
 
 def test_the_recorded_evaluation_says_whether_trees_find_wrong_answers() -> None:
