@@ -29,7 +29,8 @@ class Gallery(Generic[Kept]):
     find_store: Callable[[], NamedStore[Kept] | None]  # None if nothing can be saved on this server
     # called when another entry is chosen in the list; its id is the value of `chosen`
     on_open: Callable[[], None]
-    on_rename: Callable[[str, str], None]  # called with the id and the new name
+    # called with the id and the new name
+    on_rename: Callable[[str, str], None] = lambda _id, _name: None
 
     @property
     def chosen(self) -> str:

@@ -1,5 +1,5 @@
 """One setting of a sweep, chosen in the heat map or in a list, and what can be done with its cells:
-open a cell's tree, compare it with another cell, or use its settings.
+open a cell's tree, or use its settings.
 """
 
 from collections.abc import Sequence
@@ -8,10 +8,9 @@ from typing import Final
 import streamlit as st
 
 from app.server import model_cache
-from app.state import compare, status, tab
+from app.state import status, tab
 from app.widgets import controls
 from app.widgets.glossary import plain
-from app.widgets.history import COMPARE
 from app.widgets.setting_widgets import choose_one
 from eab.config import BranchingConfig
 from eab.formatting import counted, excerpt
@@ -20,9 +19,7 @@ from eab.labs.tuning.frontier import SettingPoint, setting_of, varying
 from eab.token_text import visible
 
 EXPLORE: Final = "../pages/explore.py"
-_SETTING, _PROMPT, _SEED, _OTHER = (
-    f"tune_cell_{part}" for part in ("setting", "prompt", "seed", "other")
-)
+_SETTING, _PROMPT, _SEED = (f"tune_cell_{part}" for part in ("setting", "prompt", "seed"))
 
 
 def choose(number: int) -> None:
@@ -66,32 +63,11 @@ def draw(points: Sequence[SettingPoint], cells: Sequence[Cell], model_name: str)
         use_button("tune_use", chosen.prompt, chosen.config, model_name)
     if opened and not status.message():
         st.switch_page(EXPLORE)
-    other, button = st.columns([5, 2], vertical_alignment="bottom")
-    title = "Compare with (same prompt and seed)"
-    second = choose_one(title, settings, _OTHER, labels.__getitem__, other)
-    with button:
-        _compare_button(chosen, _found(cells, points[second], asked), model_name, missing)
 
 
 def _prompt_order(cell: Cell) -> tuple[int, str]:
     """The order of the prompts in their set; cells are listed in the order in which they end."""
     return len(cell.prompt_id), cell.prompt_id
-
-
-def _compare_button(chosen: Cell, other: Cell | None, model_name: str, missing: str) -> None:
-    same = other is None or other is chosen
-    both = [(cell.prompt, cell.config) for cell in (chosen, other) if cell is not None]
-    if st.button(
-        "Compare",
-        on_click=compare.compare_cells,
-        args=(both, model_name),
-        icon=":material/difference:",
-        key="tune_compare",
-        disabled=bool(missing) or same,
-        help=missing or ("Choose another setting." if same else None),
-        width="stretch",
-    ):
-        st.switch_page(COMPARE)
 
 
 def _found(cells: Sequence[Cell], point: SettingPoint, prompt: str) -> Cell | None:

@@ -65,6 +65,4 @@ def _open_saved() -> None:
         tuning.open_saved(sweep_id)
 
 
-_SAVED: Final[Gallery[TuningReport]] = Gallery(
-    SWEEPS, default_sweep_store, _open_saved, lambda _id, _name: None
-)
+_SAVED: Final[Gallery[TuningReport]] = Gallery(SWEEPS, default_sweep_store, _open_saved)
