@@ -13,8 +13,7 @@ from app.widgets.charts import csv_file, downloads, draw, quoted
 from app.widgets.glossary import plain
 from app.widgets.open_menu import upload
 from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
-from eab.analysis.equal_budget import Budget, independent_config, mean_tokens_per_text
-from eab.analysis.merged_runs import same_prompt
+from eab.analysis.merged_runs import Budget, independent_config, mean_tokens_per_text, same_prompt
 from eab.errors import ConfigError
 from eab.events.fields import MAX_LABEL
 from eab.formatting import counted

@@ -29,8 +29,7 @@ from eab.engine.request import Request
 from eab.errors import RunsError
 from eab.events import Event, Progressed
 from eab.labs.batching.measure import compare_ways
-from eab.labs.batching.results import BATCHING
-from eab.labs.batching.workloads import CLASS, MAX_REPEATS, PRESETS, Workload
+from eab.labs.batching.results import BATCHING, CLASS, MAX_REPEATS, PRESETS, Workload
 from eab.labs.bmc.measure import measure
 from eab.labs.bmc.results import EXPERIMENTS, LABS, Experiment
 from eab.labs.measurement import Lab, LabEvent, OfRun, Report, dumps
@@ -40,8 +39,8 @@ from eab.labs.tuning import default_sweep
 from eab.labs.tuning import report as tuning
 from eab.labs.tuning.cell import COSTS, GAINS
 from eab.labs.tuning.frontier import setting_points
+from eab.labs.tuning.pictures import answer_sentence, over_words
 from eab.labs.tuning.report import TuningReport
-from eab.labs.tuning.sentences import answer_sentence, over_words
 from eab.labs.tuning.sweeping import report_sweep
 from eab.labs.variants.caches import CACHES_LAB
 from eab.labs.variants.drafts import DRAFTS

@@ -15,7 +15,7 @@ from eab.errors import LessonError
 from eab.lessons import bundled_runs
 from eab.lessons.lesson import Lesson, ReadingSection
 from eab.lessons.lesson_files import lessons, sources_of
-from eab.lessons.sources import Source, Sources, bundled_sources
+from eab.lessons.measures import Source, Sources, bundled_sources
 from eab.run import RunState, fold_prefix
 
 BOARD: Final = "lesson_what_if"  # key of what was asked for on the lesson's board

@@ -7,7 +7,7 @@ import streamlit as st
 
 from app.state import status
 from app.state.tuning import PILOT
-from app.widgets import controls, model_choice, sweep_cells, sweep_editor
+from app.widgets import controls, model_choice, sweep_editor, sweep_results
 from app.widgets.charts import draw, metrics
 from app.widgets.setting_widgets import KEPT
 from app.widgets.status_line import show_problems, start_button, stop_button
@@ -106,4 +106,4 @@ def _result(cells: Sequence[Cell], key: str, model_name: str) -> None:
     words = f"{wanted.capitalize()} per run at each threshold; dashed: the target."
     draw("", words, figure, "pilot", f"{key}-{wanted}-{number}-{len(cells)}")
     first = min(cells, key=lambda cell: (len(cell.prompt_id), cell.prompt_id))
-    sweep_cells.use_button("tune_use_recommended", first.prompt, advice.config, model_name)
+    sweep_results.use_button("tune_use_recommended", first.prompt, advice.config, model_name)

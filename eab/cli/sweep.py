@@ -118,14 +118,14 @@ def _executor(
     source: options.ModelOptions, draft: str, measurement: Measurement, ray: str, workers: int
 ) -> Iterator[Executor]:
     if ray:
-        from eab.labs.tuning.ray_actors import RayActors
+        from eab.labs.tuning.executors import RayActors
         from eab.models.loading import load_model
 
         load = partial(load_model, source.model, source.device, source.dtype, source.weights)
         with RayActors(partial(load, layout=source.layout), measurement, ray, workers) as actors:
             yield actors
         return
-    from eab.labs.tuning.in_process import InProcess
+    from eab.labs.tuning.executors import InProcess
 
     drafting = progress.load_draft(draft, source) if draft else None
     yield InProcess(progress.load(source), measurement, drafting)

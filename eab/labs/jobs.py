@@ -8,7 +8,7 @@ from eab.config import BranchingConfig
 from eab.engine.job import Job, JobContext
 from eab.engine.request import Request
 from eab.errors import ModelError
-from eab.labs.batching.workloads import Workload
+from eab.labs.batching.results import Workload
 from eab.labs.bmc.results import Experiment
 from eab.labs.measurement import LabEvent, Report
 from eab.labs.tuning.cell import Cell

@@ -13,9 +13,10 @@ from made_runs import bundled, events_of, run_of
 from msgspec import structs
 from table_model import TableModel, random_table
 
-from eab.analysis.equal_budget import independent_config, mean_tokens_per_text
 from eab.analysis.merged_runs import (
     Side,
+    independent_config,
+    mean_tokens_per_text,
     merge,
     same_prompt,
     texts_of,

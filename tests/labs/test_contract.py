@@ -22,7 +22,7 @@ from eab.errors import ModelError, RecordError
 from eab.events import Pause, Progressed, RunEnded
 from eab.labs import measurement
 from eab.labs.batching import measure as batching
-from eab.labs.batching.workloads import ServingRequest, Workload
+from eab.labs.batching.results import ServingRequest, Workload
 from eab.labs.bmc import measure as bmc
 from eab.labs.quantization import held_out
 from eab.labs.quantization import measure as quantization

@@ -13,12 +13,11 @@ from eab.events import RunEnded
 from eab.events.fields import Count
 from eab.formatting import counted
 from eab.labs import measurement
-from eab.labs.measurement import LabBegan, LabEvent, Row, Value, Values
+from eab.labs.measurement import LabBegan, LabEvent, Row, Value, Values, explained, unpacked
 from eab.labs.tuning.cell import Cell, cell_from_row
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt, check_question
 from eab.record.prompt_lines import checked_id
-from eab.record.report import explained, unpacked
 from eab.record.typed_json import read
 
 MAX_CELLS: Final = 20_000

@@ -151,7 +151,7 @@ def sweep(
         ConfigError: There are no prompts, or values of a combination contradict each other.
         RecordError: The folder cannot be used, or has the cells of another model.
     """
-    from eab.labs.tuning.in_process import InProcess
+    from eab.labs.tuning.executors import InProcess
 
     measurement = measurement or Measurement()
     executor = InProcess(model, measurement, draft)

@@ -12,10 +12,8 @@ from page_walk import Tab, opened
 from app.state.process import worker
 from eab.analysis.kv_allocation import demand_of, kv_allocation
 from eab.figures.kv_allocation import allocation_sentence
-from eab.labs.batching.results import BATCHING, shown
-from eab.labs.batching.workloads import PRESETS, WAYS
-from eab.labs.bmc.results import EXPERIMENTS, LABS, Experiment
-from eab.labs.bmc.run_pictures import steps_measures
+from eab.labs.batching.results import BATCHING, PRESETS, WAYS, shown
+from eab.labs.bmc.results import EXPERIMENTS, LABS, Experiment, steps_measures
 from eab.labs.quantization import held_out, measure
 from eab.labs.quantization.results import FORMATS
 from eab.labs.variants.caches import BYTES, CACHES_LAB

@@ -22,9 +22,9 @@ from eab.labs.tuning.cell import COSTS, GAINS
 from eab.labs.tuning.evaluation_report import EVALUATION, verdict
 from eab.labs.tuning.frontier import best_setting, setting_points
 from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.pictures import answer_sentence, over_words
 from eab.labs.tuning.prompt_sets import SETS, Question, TuningPrompt, bundled_prompts
 from eab.labs.tuning.report import Plan, TuningReport, dumps
-from eab.labs.tuning.sentences import answer_sentence, over_words
 from eab.lessons import bundled_runs
 
 STOP, PILOT_STOP = "tune_stop", "tune_pilot_stop"

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from eab.config import BranchingConfig
 from eab.errors import RecordError
 from eab.events import RunEnded
-from eab.labs.tuning import pictures as figures
-from eab.labs.tuning import sentences as tuning_words
+from eab.labs.measurement import MAX_BYTES
+from eab.labs.tuning import pictures
 from eab.labs.tuning.cell import COLUMNS, COSTS, GAINS, Quantity, cells_table
 from eab.labs.tuning.frontier import setting_points
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.report import TuningReport, dumps, loads, plan_of, sweep_began
-from eab.record.report import MAX_BYTES
 
 
 def report() -> TuningReport:
@@ -161,12 +160,12 @@ def content() -> dict[str, Any]:
 def draw_everything(found: TuningReport, cost: Quantity, gain: Quantity) -> None:
     points = setting_points(found.cells, cost, gain)
     if points:
-        figures.heat_figure(points, gain, "entropy_threshold", "").to_json()
-        tuning_words.setting_rows(points, cost, gain)
-        tuning_words.settings_table(points, cost, gain).to_csv()
-        tuning_words.answer_sentence(points, gain).encode()
-        tuning_words.heat_sentence(points, gain).encode()
-    tuning_words.over_words(points, found.cells).encode()
+        pictures.heat_figure(points, gain, "entropy_threshold", "").to_json()
+        pictures.setting_rows(points, cost, gain)
+        pictures.settings_table(points, cost, gain).to_csv()
+        pictures.answer_sentence(points, gain).encode()
+        pictures.heat_sentence(points, gain).encode()
+    pictures.over_words(points, found.cells).encode()
     cells_table(found.cells).to_parquet(None)
     dumps(found)
 
