@@ -36,7 +36,6 @@ from eab.labs.measurement import Lab, LabEvent, OfRun, Report, dumps
 from eab.labs.quantization.measure import measure_formats
 from eab.labs.quantization.results import FORMATS, steps_sentence
 from eab.labs.tuning import default_sweep
-from eab.labs.tuning import report as tuning
 from eab.labs.tuning.cell import COSTS, GAINS
 from eab.labs.tuning.frontier import setting_points
 from eab.labs.tuning.pictures import answer_sentence, over_words
@@ -205,7 +204,7 @@ def measure_sweep(model: HuggingFaceModel, _: int, watch: Watch) -> Measured:
         raise RunsError(f"the sweep did not end as it should: {report.ended}")
 
     def write() -> None:
-        bundled_runs.TUNING.write_bytes(tuning.dumps(report))
+        bundled_runs.TUNING.write_bytes(report.dumps(report))
 
     gain = next(iter(GAINS.values()))
     points = setting_points(report.cells, COSTS["tokens"], gain)

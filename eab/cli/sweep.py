@@ -21,9 +21,9 @@ from eab.formatting import counted, human_seconds
 from eab.labs.tuning.cell import Cell, cells_table
 from eab.labs.tuning.frontier import varying
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.journal import TABLE
 from eab.labs.tuning.measure import PART, SAME_ANSWER, Measurement
 from eab.labs.tuning.prompt_sets import SETS, TuningPrompt, labelled_prompt, read_prompts
+from eab.labs.tuning.report import TABLE
 from eab.labs.tuning.sweeping import Executor, SweepStep, sweep_with
 
 if TYPE_CHECKING:

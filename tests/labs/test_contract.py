@@ -26,7 +26,7 @@ from eab.labs.batching.results import ServingRequest, Workload
 from eab.labs.bmc import measure as bmc
 from eab.labs.quantization import held_out
 from eab.labs.quantization import measure as quantization
-from eab.labs.tuning import report as tuning_results
+from eab.labs.tuning import report
 from eab.labs.tuning import sweeping as tuning
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
@@ -92,12 +92,12 @@ LABS = {
             [TuningPrompt("a", Question(PROMPT, (), {}, ""))],
             Grid({"policy": ["fair", "greedy"]}, SHORT, (1, 2)),
         ),
-        tuning_results.TuningReport,
+        report.TuningReport,
         measurement.LabBegan,
         "tuning/sweep.json.gz",
         SimpleNamespace(
-            load=lambda file: tuning_results.loads(file.read_bytes(), str(file)),
-            dumps=tuning_results.dumps,
+            load=lambda file: report.loads(file.read_bytes(), str(file)),
+            dumps=report.dumps,
         ),
         units=(),
     ),

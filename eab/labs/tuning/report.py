@@ -1,23 +1,31 @@
-"""A sweep as a page follows it: a report whose rows are cells, with the plan to resume it."""
+"""Sweeps in files: a report with the plan to resume it, as pages follow it; and a sweep's folder,
+with a file that grows by a line per finished cell, a table at the end, and run files.
+
+Each line is flushed to disk before the next is written, so a crash loses at most the current items.
+"""
 
 import gzip
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec import structs
 
 from eab.errors import ConfigError, RecordError
-from eab.events import RunEnded
+from eab.events import ModelCard, RunEnded
 from eab.events.fields import Count
 from eab.formatting import counted
 from eab.labs import measurement
 from eab.labs.measurement import LabBegan, LabEvent, Row, Value, Values, explained, unpacked
-from eab.labs.tuning.cell import Cell, cell_from_row
+from eab.labs.tuning.cell import Cell, cell_from_row, cells_table
 from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import TuningPrompt, check_question
-from eab.record.prompt_lines import checked_id
+from eab.record.files import cannot_be_written, checked_id, make_folder, save_whole, write_table
 from eab.record.typed_json import read
 
 MAX_CELLS: Final = 20_000
@@ -153,3 +161,97 @@ def _check(plan: Plan) -> None:
         check_question(prompt.question, f"the prompt {prompt.id}")
     if len({prompt.id for prompt in plan.prompts}) < len(plan.prompts):
         raise ConfigError("its plan has two prompts with the same id")
+
+
+JOURNAL: Final = "cells.jsonl"
+TABLE: Final = "cells.parquet"
+_FORMAT: Final = {"format": "eab-sweep", "version": 3}
+
+
+class Journal:
+    """The finished cells of one model in one folder; RecordError if damaged or of another model."""
+
+    def __init__(self, folder: Path, card: ModelCard, measurement: Measurement) -> None:
+        make_folder(folder)
+        self.folder = folder
+        self._needs_runs = measurement.keep_runs
+        self._path = folder / JOURNAL
+        about = {"part": measurement.part, "same_answer": measurement.same_answer}
+        head = _FORMAT | {"model": json.loads(msgspec.json.encode(structs.asdict(card)))} | about
+        lines = _whole_lines(self._path)
+        if lines and lines[0] != json.dumps(head).encode("ascii"):
+            raise RecordError(
+                f"the folder {folder} contains a sweep with another model, part of the answers or "
+                "same-answer rule, or of another version. Choose another folder, or delete this "
+                "one to start again"
+            )
+        self._cells = {cell.key: cell for cell in _cells(lines[1:], self._path)}
+        try:
+            self._file = self._path.open("ab")
+            self._file.truncate(sum(len(line) + 1 for line in lines))
+        except OSError as error:
+            raise cannot_be_written(self._path, error) from error
+        if not lines:
+            self._append([head])
+
+    def __enter__(self) -> "Journal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        if self._cells:
+            write_table(self.folder / TABLE, cells_table(self._cells.values()))
+
+    @property
+    def known(self) -> dict[str, Cell]:
+        """Cells to skip, by key; if runs are kept, only cells whose run file exists."""
+        return {
+            key: cell
+            for key, cell in self._cells.items()
+            if not self._needs_runs
+            or (cell.run_file is not None and (self.folder / cell.run_file).is_file())
+        }
+
+    def add(self, cells: Sequence[Cell], runs: Mapping[str, bytes]) -> None:
+        """Record finished cells, with the contents of their run files by name."""
+        for name, data in runs.items():
+            save_whole(self.folder / name, data)
+        self._append(cell.row() for cell in cells)
+        self._cells |= {cell.key: cell for cell in cells}
+
+    def _append(self, values: Iterable[dict[str, Any]]) -> None:
+        try:
+            self._file.writelines(json.dumps(each).encode("ascii") + b"\n" for each in values)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise cannot_be_written(self._path, error) from error
+
+
+def read_cells(folder: Path) -> list[Cell]:
+    """The finished cells in a folder, even during its sweep; RecordError if damaged."""
+    path = folder / JOURNAL
+    lines = _whole_lines(path)
+    if not lines:
+        raise RecordError(
+            f"the folder {folder} contains no sweep; choose a folder that eab sweep has written"
+        )
+    return [*{cell.key: cell for cell in _cells(lines[1:], path)}.values()]
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    """The complete lines; a crash may leave the last line incomplete."""
+    try:
+        return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _cells(lines: Iterable[bytes], path: Path) -> Iterable[Cell]:
+    for number, line in enumerate(lines, start=2):
+        try:
+            yield cell_from_row(json.loads(line))
+        except (RecordError, ValueError, RecursionError) as error:
+            raise RecordError(
+                f"{path}, line {number}: {error}; delete the line to run its cell again"
+            ) from error

@@ -25,13 +25,12 @@ from eab.events import ModelCard, Progressed, RunEnded
 from eab.formatting import counted, human_seconds
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.journal import Journal
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.report import Journal, SweepEvent, plan_of, sweep_began
 from eab.settings import Real
 
 if TYPE_CHECKING:
-    from eab.labs.tuning.report import SweepEvent
     from eab.models.base import LanguageModel
 
 # Without the model, a finished run can be recomputed for other values of these (eab.what_if).
@@ -220,11 +219,10 @@ def report_sweep(
     prompts: Sequence[TuningPrompt],
     grid: Grid,
     known: Sequence[Cell] = (),
-) -> Iterator["SweepEvent"]:
+) -> Iterator[SweepEvent]:
     """Make the cells of a grid that are not known; the sweep ends as `failed` if any cell failed.
     RecordError if the known cells, from a stopped sweep, were made with another model.
     """
-    from eab.labs.tuning.report import plan_of, sweep_began  # imports pandas
     from eab.models.machine import describe_machine
 
     card, failures = model.card, list[str]()

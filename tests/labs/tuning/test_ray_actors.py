@@ -25,9 +25,9 @@ from eab.labs.tuning import executors
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.executors import RayActors
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.journal import JOURNAL, TABLE
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
+from eab.labs.tuning.report import JOURNAL, TABLE
 from eab.labs.tuning.sweeping import sweep, sweep_with
 
 pytestmark = pytest.mark.slow
