@@ -9,7 +9,7 @@ from app.server import model_cache
 from app.state import compare, polling, status
 from app.state.compare import INDEPENDENT, SAMPLES, Side
 from app.widgets import board
-from app.widgets.charts import csv_file, downloads, draw, quoted
+from app.widgets.charts import csv_file, downloads, draw, metrics, quoted
 from app.widgets.glossary import plain
 from app.widgets.open_menu import upload
 from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
@@ -83,31 +83,18 @@ def out_of_date(a: Side, b: Side) -> str:
     return f"B is out of date, sample again: it has {why}."
 
 
-def how_matched(a: Side) -> str:
-    """Why there are this many independent samples, and what they would see on average."""
-    from eab.figures.run_comparison import average_sentence
+def budget_measures(a: Side) -> dict[str, str]:
+    """What the number of independent samples follows from, and what they see on average."""
+    from eab.figures.run_comparison import average_seen
 
-    budget = chosen_budget()
-    count = independent_config(a.run, budget).max_paths
-    shared = a.run.started.model.shares_rows
-    texts = (
-        "the texts share its KV cache" if shared else "each text begins with a copy of its memory"
-    )
-    return (
-        f"{budget_sentence(a, budget, count)}{average_sentence(a.run, count)} The prompt is "
-        f"processed once and {texts}, the best case for independent sampling."
-    )
-
-
-def budget_sentence(a: Side, budget: Budget, count: int) -> str:
-    if budget == "texts":
-        return f"A has {counted(count, 'text')}, so independent sampling makes the same number."
-    prompt, tokens = len(a.run.started.prompt_tokens), a.run.tokens_needed
-    return (
-        f"A sent {counted(tokens, 'token')} through the model, {prompt:,} of them for the "
-        f"prompt. A text takes {mean_tokens_per_text(a.run):.1f} on average (by A's weights), so "
-        f"the same budget pays for about {counted(count, 'independent text')}."
-    )
+    count = independent_config(a.run, chosen_budget()).max_paths
+    seen = average_seen(a.run, count)
+    return {
+        "Tokens through the model, A": f"{a.run.tokens_needed:,}",
+        "Tokens of an average text": f"{mean_tokens_per_text(a.run):.1f}",
+        "Texts of A": f"{len(a.run.leaves()):,}",
+        "Independent texts": f"{count:,}",
+    } | ({"They see on average": seen} if seen else {})
 
 
 def labels(a: Side, b: Side) -> None:
@@ -151,8 +138,10 @@ def results(a: Side, b: Side) -> None:
     st.header("Results and costs of both runs")
     rows = diff_rows(a.run, b.run)
     st.table(text_table([tuple(row) for row in rows], ["Measure", "A", "B", "B compared with A"]))
-    matched = f"{how_matched(a)} " if choices["b"] == INDEPENDENT and not late else ""
-    st.caption(matched + NOTE)
+    if choices["b"] == INDEPENDENT and not late:
+        metrics(budget_measures(a), "budget")
+        st.caption("Their prompt is processed once, the best case for independent sampling.")
+    st.caption(NOTE)
     label, name, make = csv_file("Costs", "compared.csv", diff_table, a.run, b.run)
     st.download_button(label, make, name, key=f"download-{name}", on_click="ignore")
 

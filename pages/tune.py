@@ -13,7 +13,7 @@ from app.state import polling, status, tuning
 from app.state.slot import Entry, note_in_url
 from app.state.tuning import PILOT, SWEEP
 from app.widgets import controls, measured, model_choice, recommender, sweep_editor, sweep_results
-from app.widgets.charts import csv_file, downloads, origin, white_background
+from app.widgets.charts import csv_file, downloads, metrics, origin, white_background
 from app.widgets.glossary import plain
 from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
 from eab.errors import EabError
@@ -32,8 +32,8 @@ REDRAW_SECONDS: Final = 2.0  # Plotly redraws the whole chart
 HOW_IT_WORKS: Final = """
 A **cell** is one run: a combination of settings (below: a *setting*), a prompt and a seed. The mean
 over the prompts is taken per seed, and the spread between the seeds gives the interval (95%,
-Student's t). Two settings differ if the interval of their difference, paired by seed, does not
-contain 0; otherwise the table says "no difference measured".
+Student's t; ± is half of it, and one seed has none). Two settings differ if the interval of their
+difference, paired by seed, does not contain 0; otherwise the table says "no difference measured".
 
 The **Pareto front** contains the settings that no other setting dominates: none costs no more,
 gains no less, and is better in one of the two. **Independent sampling** is the baseline: ordinary
@@ -172,7 +172,7 @@ def results(
     white = white_background()
     with chart:
         sweep_results.draw_heat_map(cells, gain, points, displayed.key, white)
-        st.caption(pictures.over_words(points, cells))
+        metrics(pictures.sweep_measures(points, cells), "sweep")
         origin(displayed.state.began, displayed.live is not None)
     if points:
         st.header("One cell")

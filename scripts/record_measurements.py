@@ -38,7 +38,7 @@ from eab.labs.quantization.results import FORMATS, steps_sentence
 from eab.labs.tuning import default_sweep
 from eab.labs.tuning.cell import COSTS, GAINS
 from eab.labs.tuning.frontier import setting_points
-from eab.labs.tuning.pictures import answer_sentence, over_words
+from eab.labs.tuning.pictures import answer_sentence, sweep_measures
 from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.sweeping import report_sweep
 from eab.labs.variants.caches import CACHES_LAB
@@ -208,7 +208,7 @@ def measure_sweep(model: HuggingFaceModel, _: int, watch: Watch) -> Measured:
 
     gain = next(iter(GAINS.values()))
     points = setting_points(report.cells, COSTS["tokens"], gain)
-    sentence = f"{answer_sentence(points, gain)} {over_words(points, report.cells)}"
+    sentence = f"{answer_sentence(points, gain)} {sweep_measures(points, report.cells)}"
     return Measured(sentence, [], write)
 
 

@@ -13,13 +13,13 @@ from app.server.store import SWEEPS, default_sweep_store
 from app.state import status, tab, tuning
 from app.state.slot import Entry
 from app.widgets import controls, sweep_editor
-from app.widgets.charts import draw
+from app.widgets.charts import draw, metrics
 from app.widgets.glossary import plain
 from app.widgets.open_menu import Gallery, upload
 from app.widgets.setting_widgets import choose_one
 from eab import token_text
 from eab.config import SETTINGS, BranchingConfig
-from eab.formatting import counted, excerpt
+from eab.formatting import excerpt
 from eab.labs.tuning.cell import COSTS, GAINS, Cell, Quantity
 from eab.labs.tuning.frontier import (
     SettingPoint,
@@ -219,7 +219,7 @@ def draw_cell(points: Sequence[SettingPoint], cells: Sequence[Cell], model_name:
     if chosen is None:
         st.text("This cell has not run yet.")
         return
-    st.caption(plain(_words(chosen)))
+    metrics(_measures(chosen), "cell")
     with st.container(horizontal=True, key="tune_cell_buttons"):
         opened = st.button(
             "Open its tree",
@@ -246,13 +246,15 @@ def _found(cells: Sequence[Cell], point: SettingPoint, prompt: str) -> Cell | No
     return next((cell for cell in ours if setting_of(cell) == point.config), None)
 
 
-def _words(cell: Cell) -> str:
-    made = "resimulated from the run at a lower threshold" if cell.made != "run" else "run"
-    return (
-        f"This cell ({made}): {counted(cell.paths, 'path')}, {counted(cell.forks, 'fork')}, "
-        f"{counted(cell.tokens, 'token')}, {counted(cell.distinct_answers, 'distinct answer')}, "
-        f"probability seen {cell.probability_seen:.1%}."
-    )
+def _measures(cell: Cell) -> dict[str, str]:
+    return {
+        "Cell": "resimulated" if cell.made == "resimulated" else "run",
+        "Paths": f"{cell.paths:,}",
+        "Forks": f"{cell.forks:,}",
+        "Tokens": f"{cell.tokens:,}",
+        "Distinct answers": f"{cell.distinct_answers:,}",
+        "Probability seen": f"{cell.probability_seen:.1%}",
+    }
 
 
 @status.errors_as_message()

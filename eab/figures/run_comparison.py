@@ -155,17 +155,16 @@ def _seen(run: RunState, measures: Mapping[str, Any], name: str) -> str:
     )
 
 
-def average_sentence(run: RunState, count: int) -> str:
-    """What `count` independent texts would see on average; "" if this run saw too little."""
+def average_seen(run: RunState, count: int) -> str:
+    """The probability that `count` independent texts would see, on average over all seeds; "" if
+    this run saw too little.
+    """
     texts = {sample.token_ids: least_probability(sample.tokens) for sample in run.samples}
     explored = min(1.0, math.fsum(texts.values()))
     if explored < _MUCH:
         return ""
     seen = math.fsum(share * (1 - (1 - share) ** count) for share in texts.values())
-    return (
-        f" On average over all seeds, they see {_probability(seen)} to "
-        f"{_probability(seen + 1 - explored)} of all probability (computed from A)."
-    )
+    return f"{_probability(seen)} to {_probability(seen + 1 - explored)}"
 
 
 def _cell(value: float | None, written: Callable[[Any], str]) -> str:

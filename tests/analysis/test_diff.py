@@ -26,7 +26,7 @@ from eab.board.still import tidy
 from eab.config import BranchingConfig
 from eab.events import Forked, RunStarted
 from eab.figures.run_comparison import (
-    average_sentence,
+    average_seen,
     diff_rows,
     diff_table,
     diff_tree_sentence,
@@ -166,7 +166,7 @@ def test_the_computed_average_of_independent_samples_agrees_with_many_seeds() ->
     model = TableModel(random_table(5, 3), stop_ids=[2])
     tree = grown(model, entropy_threshold=0.0, max_paths=256, branch_factor=3)
     assert measures_of(tree)["explored"] > 0.9
-    share = re.search(r"see ([\d.]+)% to ([\d.]+)%", average_sentence(tree, 4))
+    share = re.search(r"([\d.]+)% to ([\d.]+)%", average_seen(tree, 4))
     assert share is not None
     seen = [
         measures_of(grown(model, policy="independent", max_paths=4, seed=seed))["explored"]
@@ -178,7 +178,7 @@ def test_the_computed_average_of_independent_samples_agrees_with_many_seeds() ->
 
 
 def test_a_run_that_explored_little_gives_no_average_of_samples() -> None:
-    assert average_sentence(fold(bundled("ball")), 12) == ""
+    assert average_seen(fold(bundled("ball")), 12) == ""
 
 
 def test_runs_of_different_prompts_are_said_to_share_nothing() -> None:

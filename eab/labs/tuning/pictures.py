@@ -56,27 +56,15 @@ def setting_words(config: BranchingConfig, names: Sequence[str] = _SHAPING) -> s
     return ", ".join(words) or "the settings that do not vary"
 
 
-def over_words(points: Sequence[SettingPoint], cells: Sequence[Cell]) -> str:
-    """The data that the means are taken over, the meaning of the intervals, and how many cells were
-    made without the model.
-    """
-    if not points:
-        return ""
-    seeds = {point.gain.seeds for point in points}
-    first = points[0]
-    prompts = first.cells // max(1, first.gain.seeds)
-    each = counted(min(seeds), "seed") if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} seeds"
-    interval = (
-        "One seed has no interval, so no difference can be shown."
-        if seeds == {1}
-        else "± is half a 95% interval over the seeds (Student's t)."
-    )
-    spared = sum(cell.made == "resimulated" for cell in cells) / len(cells)
-    return (
-        f"Means over {counted(prompts, 'prompt')} and {each}. {interval} {spared:.0%} of "
-        f"{counted(len(cells), 'cell')} follow exactly from the run at a lower threshold, without "
-        "the model; they have no time."
-    )
+def sweep_measures(points: Sequence[SettingPoint], cells: Sequence[Cell]) -> dict[str, str]:
+    """What the means are taken over, and how many cells were made without the model."""
+    seeds = sorted({point.gain.seeds for point in points}) or [0]
+    return {
+        "Prompts": f"{len({cell.prompt_id for cell in cells}):,}",
+        "Seeds per setting": " to ".join(dict.fromkeys(map(str, (seeds[0], seeds[-1])))),
+        "Cells": f"{len(cells):,}",
+        "Resimulated": f"{sum(cell.made == 'resimulated' for cell in cells) / len(cells):.0%}",
+    }
 
 
 def answer_sentence(points: Sequence[SettingPoint], gain: Quantity) -> str:

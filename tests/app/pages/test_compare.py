@@ -40,7 +40,7 @@ def test_the_first_visit_compares_a_tree_with_samples_at_the_same_budget(page: T
     assert set(page.board["sides"]) <= {"both", "a", "b"}
     assert page.table[0].value.columns.tolist() == ["A", "B", "B compared with A"]
     assert page.table[0].value.index.name == "Measure"
-    assert "On average over all seeds" in page.captions
+    assert "They see on average" in {one.label for one in page.metric}
 
 
 def test_the_recorded_samples_have_the_settings_that_the_page_would_sample_with() -> None:
@@ -90,6 +90,7 @@ def test_the_engine_makes_independent_samples_at_the_same_budget_and_a_reload_fi
     assert reloaded.words == page.words
     assert reloaded.table[0].value.equals(table)
 
+    assert {one.label: one.value for one in page.metric}["Independent texts"] == str(count)
     assert not page.warning
     page.put(diff_budget="Number of texts")
     texts = len(bundled_run("market").leaves())
@@ -98,7 +99,7 @@ def test_the_engine_makes_independent_samples_at_the_same_budget_and_a_reload_fi
         f"out of date, sample again: it has {count} texts instead of {texts}"
         in page.warning[0].value
     )
-    assert "A sent" not in page.captions, "it would speak of samples that are not shown"
+    assert not page.metric, "they would speak of samples that are not shown"
     page.put(diff_budget="Tokens through the model")
     assert not page.warning
 
