@@ -14,7 +14,7 @@ from app.server import rules
 from app.server.live_run import LiveRun
 from app.state import history, status, tab, what_if
 from app.state.slot import Entry
-from app.widgets import controls, conversation, model_choice
+from app.widgets import controls, model_choice
 from app.widgets.glossary import plain
 from eab.formatting import apart
 from eab.run import RunState
@@ -65,7 +65,7 @@ def _draw_message(
     offered = _offered(current)
     if problems := status.problems(current):
         st.error(plain(" ".join(problems)))
-    elif conversation.draw_before():
+    elif controls.draw_replied_to():
         return
     elif changed := controls.changed_since(current.started):
         st.caption(f"{changed} {current.cut}".rstrip())
@@ -84,8 +84,8 @@ def _draw_message(
     if offered is not None:
         st.button(offered.label, on_click=on_suggestion, args=(offered.widgets,), key="suggestion")
     ended = current.run if current.live is not None and not offered else None
-    if ended is not None and conversation.can_reply_to(ended):
-        conversation.draw_reply(ended, _redraw_page)
+    if ended is not None and controls.can_reply_to(ended):
+        controls.draw_reply(ended, _redraw_page)
 
 
 def _draw_back(on_open: Callable[[history.PastRun], None]) -> None:

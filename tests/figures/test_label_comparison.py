@@ -7,7 +7,7 @@ from saying_model import flat_run
 from table_model import TableModel, random_table
 
 from eab import EntropyAdaptiveBranching, Run
-from eab.analysis.student import student
+from eab.analysis.uncertainty import student
 from eab.engine.exploring import repeat
 from eab.events import Labelled, LabelRule, Progressed
 from eab.figures.label_comparison import (
