@@ -83,18 +83,22 @@ def out_of_date(a: Side, b: Side) -> str:
     return f"B is out of date, sample again: it has {why}."
 
 
-def budget_measures(a: Side) -> dict[str, str]:
-    """What the number of independent samples follows from, and what they see on average."""
+def how_matched(a: Side) -> None:
+    """Draw what the number of independent samples follows from, and what they see on average."""
     from eab.figures.run_comparison import average_seen
 
     count = independent_config(a.run, chosen_budget()).max_paths
-    seen = average_seen(a.run, count)
-    return {
-        "Tokens through the model, A": f"{a.run.tokens_needed:,}",
-        "Tokens of an average text": f"{mean_tokens_per_text(a.run):.1f}",
+    measures = {
+        "Tokens of A": f"{a.run.tokens_needed:,}",
         "Texts of A": f"{len(a.run.leaves()):,}",
+        "Tokens per text": f"{mean_tokens_per_text(a.run):.1f}",
         "Independent texts": f"{count:,}",
-    } | ({"They see on average": seen} if seen else {})
+    }
+    metrics(measures, "budget")
+    words = "The prompt of independent texts is processed once, the best case for them."
+    if (seen := average_seen(a.run, count)) is not None:
+        words += f" On average over all seeds, they see {seen[0]:.1%} to {seen[1]:.1%}."
+    st.caption(words)
 
 
 def labels(a: Side, b: Side) -> None:
@@ -139,8 +143,7 @@ def results(a: Side, b: Side) -> None:
     rows = diff_rows(a.run, b.run)
     st.table(text_table([tuple(row) for row in rows], ["Measure", "A", "B", "B compared with A"]))
     if choices["b"] == INDEPENDENT and not late:
-        metrics(budget_measures(a), "budget")
-        st.caption("Their prompt is processed once, the best case for independent sampling.")
+        how_matched(a)
     st.caption(NOTE)
     label, name, make = csv_file("Costs", "compared.csv", diff_table, a.run, b.run)
     st.download_button(label, make, name, key=f"download-{name}", on_click="ignore")

@@ -8,7 +8,7 @@ import streamlit as st
 from app.state import status
 from app.state.tuning import PILOT
 from app.widgets import controls, model_choice, sweep_editor, sweep_results
-from app.widgets.charts import draw, metrics
+from app.widgets.charts import draw
 from app.widgets.setting_widgets import KEPT
 from app.widgets.status_line import show_problems, start_button, stop_button
 from eab.errors import ConfigError
@@ -17,6 +17,7 @@ from eab.labs.jobs import sweep_job
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.recommendation import (
+    HEADINGS,
     OTHER_SEEDS,
     PILOT_SEEDS,
     THRESHOLDS,
@@ -35,7 +36,7 @@ threshold whose mean is nearest to your number is recommended. With few prompts,
 from one threshold to the next; the chart shows it.
 
 The mean over the prompts is taken per seed. The spread between the seeds gives the interval for the
-mean of {OTHER_SEEDS} other seeds, in brackets.
+mean of {OTHER_SEEDS} other seeds.
 """
 
 
@@ -93,6 +94,7 @@ def _predict() -> None:
 
 
 def _result(cells: Sequence[Cell], key: str, model_name: str) -> None:
+    from eab.figures.tables import text_table
     from eab.labs.tuning.pictures import pilot_figure
 
     wanted, number = _wanted()
@@ -101,7 +103,7 @@ def _result(cells: Sequence[Cell], key: str, model_name: str) -> None:
     except ConfigError as error:
         st.info(as_sentence(str(error)))
         return
-    metrics(advice.measures(), "pilot")
+    st.table(text_table(advice.rows(), HEADINGS))
     figure = pilot_figure(cells, wanted, number, advice)
     words = f"{wanted.capitalize()} per run at each threshold; dashed: the target."
     draw("", words, figure, "pilot", f"{key}-{wanted}-{number}-{len(cells)}")

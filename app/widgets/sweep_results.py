@@ -220,6 +220,8 @@ def draw_cell(points: Sequence[SettingPoint], cells: Sequence[Cell], model_name:
         st.text("This cell has not run yet.")
         return
     metrics(_measures(chosen), "cell")
+    if chosen.made == "resimulated":
+        st.caption("Resimulated from the run at a lower threshold, without the model.")
     with st.container(horizontal=True, key="tune_cell_buttons"):
         opened = st.button(
             "Open its tree",
@@ -248,7 +250,6 @@ def _found(cells: Sequence[Cell], point: SettingPoint, prompt: str) -> Cell | No
 
 def _measures(cell: Cell) -> dict[str, str]:
     return {
-        "Cell": "resimulated" if cell.made == "resimulated" else "run",
         "Paths": f"{cell.paths:,}",
         "Forks": f"{cell.forks:,}",
         "Tokens": f"{cell.tokens:,}",

@@ -155,16 +155,16 @@ def _seen(run: RunState, measures: Mapping[str, Any], name: str) -> str:
     )
 
 
-def average_seen(run: RunState, count: int) -> str:
-    """The probability that `count` independent texts would see, on average over all seeds; "" if
-    this run saw too little.
+def average_seen(run: RunState, count: int) -> tuple[float, float] | None:
+    """The least and the most probability that `count` independent texts see on average over all
+    seeds, computed from this run; None if it saw too little.
     """
     texts = {sample.token_ids: least_probability(sample.tokens) for sample in run.samples}
     explored = min(1.0, math.fsum(texts.values()))
     if explored < _MUCH:
-        return ""
+        return None
     seen = math.fsum(share * (1 - (1 - share) ** count) for share in texts.values())
-    return f"{_probability(seen)} to {_probability(seen + 1 - explored)}"
+    return seen, seen + 1 - explored
 
 
 def _cell(value: float | None, written: Callable[[Any], str]) -> str:

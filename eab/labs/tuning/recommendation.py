@@ -19,6 +19,7 @@ Wanted = Literal["paths", "tokens"]
 THRESHOLDS: Final = tuple(round(0.3 * 10 ** (step / 20), 2) for step in range(21))
 PILOT_SEEDS: Final = 6
 OTHER_SEEDS: Final = 6  # seeds for whose mean the interval is
+HEADINGS: Final = ("", "Recommended", f"Interval for {OTHER_SEEDS} other seeds")
 _SPARE: Final = 3  # a pilot's path limit, as a multiple of the target number of paths
 _MIN_LIMIT: Final = 32
 
@@ -30,13 +31,13 @@ class Recommendation:
     config: BranchingConfig  # the settings with the threshold; their seed is 0
     predicted: Mapping[Wanted, Mean]  # paths, and tokens through the model, of a run
 
-    def measures(self) -> dict[str, str]:
-        """The threshold and the predictions, with intervals, as text."""
-        predictions = {
-            f"{name.capitalize()} per run": f"{_brief(mean.value)}{_between(mean)}"
+    def rows(self) -> list[tuple[str, str, str]]:
+        """The threshold and the predictions with their intervals, as text; see HEADINGS."""
+        predictions = [
+            (f"{name.capitalize()} per run", _brief(mean.value), _between(mean))
             for name, mean in self.predicted.items()
-        }
-        return {"Threshold": f"{self.config.entropy_threshold:g} nats"} | predictions
+        ]
+        return [("Threshold", f"{self.config.entropy_threshold:g} nats", ""), *predictions]
 
 
 def pilot_config(config: BranchingConfig, wanted: Wanted, number: float) -> BranchingConfig:
@@ -91,7 +92,7 @@ def interval(of: Mean) -> tuple[float, float] | None:
 
 def _between(mean: Mean) -> str:
     ends = interval(mean)
-    return "" if ends is None else f" ({_brief(ends[0])} to {_brief(ends[1])})"
+    return "" if ends is None else f"{_brief(ends[0])} to {_brief(ends[1])}"
 
 
 def _brief(number: float) -> str:

@@ -40,7 +40,7 @@ def test_the_first_visit_compares_a_tree_with_samples_at_the_same_budget(page: T
     assert set(page.board["sides"]) <= {"both", "a", "b"}
     assert page.table[0].value.columns.tolist() == ["A", "B", "B compared with A"]
     assert page.table[0].value.index.name == "Measure"
-    assert "They see on average" in {one.label for one in page.metric}
+    assert "On average over all seeds" in page.captions
 
 
 def test_the_recorded_samples_have_the_settings_that_the_page_would_sample_with() -> None:

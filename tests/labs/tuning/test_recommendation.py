@@ -43,11 +43,11 @@ def test_the_threshold_nearest_to_the_wanted_number_is_recommended() -> None:
     assert found.predicted["paths"].seeds == 3
     _, high = interval(found.predicted["paths"])
     assert high - 12 == pytest.approx(4.303 * (1 / 3 + 1 / OTHER_SEEDS) ** 0.5)
-    assert found.measures() == {
-        "Threshold": "1 nats",
-        "Paths per run": "12 (9 to 15)",
-        "Tokens per run": "360 (360 to 360)",
-    }
+    assert found.rows() == [
+        ("Threshold", "1 nats", ""),
+        ("Paths per run", "12", "9 to 15"),
+        ("Tokens per run", "360", "360 to 360"),
+    ]
     star = pilot_figure(pilot(), "paths", 11, found).data[1]
     assert (list(star.x), list(star.y)) == ([1.0], [12.0])
 
@@ -67,7 +67,7 @@ def test_of_equally_near_thresholds_the_highest_is_recommended() -> None:
     found = recommend(equally_near, "paths", 5)
     assert found.config.entropy_threshold == 1.0
     assert interval(found.predicted["paths"]) is None, "one seed"
-    assert found.measures()["Paths per run"] == "5"
+    assert found.rows()[1] == ("Paths per run", "5", "")
 
 
 def test_a_pilot_without_cells_is_explained() -> None:
