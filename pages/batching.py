@@ -9,14 +9,19 @@ import streamlit as st
 
 from app.state import polling, status
 from app.state.slot import BATCHING, Entry, note_in_url
-from app.widgets import controls, glossary, measured, model_choice, request_editor, serving_now
+from app.widgets import batching, controls, glossary, measured, model_choice
 from app.widgets.charts import csv_file, origin, white_background
-from app.widgets.kv_allocation import kv_allocation_section
+from app.widgets.measured import kv_allocation_section
 from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
 from eab.errors import ConfigError
 from eab.labs.batching import results
-from eab.labs.batching.results import agreement_sentence, requests_table, shown, workload_of
-from eab.labs.batching.workloads import Workload
+from eab.labs.batching.results import (
+    Workload,
+    agreement_sentence,
+    requests_table,
+    shown,
+    workload_of,
+)
 from eab.labs.jobs import serving_job
 from eab.labs.measurement import Report
 
@@ -43,7 +48,7 @@ submitted. Only the passes of this measurement are timed, not those of other tab
 def bar() -> Workload | None:
     """Draw the requests, Measure and Stop; return what Measure serves, if the table allows it."""
     preset, slots, measure, stop = st.columns([5, 2, 2, 2], vertical_alignment="bottom")
-    request_editor.choose(preset, slots)
+    batching.choose(preset, slots)
     with measure:
         words = "Serve these requests on this machine, in all three ways."
         missing = controls.model_missing(here=True)
@@ -51,10 +56,10 @@ def bar() -> Workload | None:
     with stop:
         stop_button("batching_stop", BATCHING.stop, active)
     with st.expander("Edit requests, repeats and paths"):
-        table = request_editor.edited()
+        table = batching.edited()
     chosen, problem = None, ""
     try:
-        chosen = request_editor.workload(table)
+        chosen = batching.workload(table)
     except ConfigError as error:
         problem = str(error)
     if pressed:
@@ -120,7 +125,7 @@ def draw(displayed: Entry[Report]) -> None:
 
 
 controls.ensure_defaults()
-request_editor.ensure_defaults()
+batching.ensure_defaults()
 active = BATCHING.current().active  # before anything is drawn; see polling.watch
 st.session_state.setdefault(
     "batching_view", NOW if st.query_params.get(VIEW) == "now" else THREE_WAYS
@@ -133,7 +138,7 @@ ways, now = st.tabs([THREE_WAYS, NOW], on_change="rerun", key="batching_view")
 if now.open:
     note_in_url({VIEW: "now"})
     with now:
-        serving_now.draw()
+        batching.draw_now()
 else:
     st.query_params.pop(VIEW, None)
     with ways:

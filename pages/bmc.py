@@ -119,7 +119,7 @@ def show_interrupted() -> None:
 
 def your_run() -> None:
     """Draw the run of the Explore page at another r, computed from its events."""
-    from eab.labs.bmc import run_pictures as bmc
+    from eab.labs.bmc import results
     from eab.labs.bmc.results import allocations_table
     from eab.labs.charts import chart_figure
 
@@ -143,9 +143,9 @@ def your_run() -> None:
     best = None if costs is None else best_r_of(demand, CURVE, costs)
     st.session_state.setdefault("bmc_r", best or 16)
     r = st.select_slider("r: steps of spare room per allocation", choices, key="bmc_r")
-    metrics(bmc.steps_measures(demand.at(r)), "bmc")
-    figure = chart_figure(bmc.run_curve(demand, CURVE, r if isinstance(r, int) else None))
-    draw("", bmc.run_curve_sentence(best), figure, "bmc-run-curve", str(r))
+    metrics(results.steps_measures(demand.at(r)), "bmc")
+    figure = chart_figure(results.run_curve(demand, CURVE, r if isinstance(r, int) else None))
+    draw("", results.run_curve_sentence(best), figure, "bmc-run-curve", str(r))
     table = allocations_table
     label, name, make = csv_file("Run at every r", "run-by-r.csv", table, demand, CURVE)
     st.download_button(label, make, name, key=f"download-{name}", on_click="ignore")

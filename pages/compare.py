@@ -9,12 +9,11 @@ from app.server import model_cache
 from app.state import compare, polling, status
 from app.state.compare import INDEPENDENT, SAMPLES, Side
 from app.widgets import board
-from app.widgets.charts import csv_file, downloads, draw, quoted
+from app.widgets.charts import csv_file, downloads, draw, metrics, quoted
 from app.widgets.glossary import plain
 from app.widgets.open_menu import upload
 from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
-from eab.analysis.equal_budget import Budget, independent_config, mean_tokens_per_text
-from eab.analysis.merged_runs import same_prompt
+from eab.analysis.merged_runs import Budget, independent_config, mean_tokens_per_text, same_prompt
 from eab.errors import ConfigError
 from eab.events.fields import MAX_LABEL
 from eab.formatting import counted
@@ -84,31 +83,22 @@ def out_of_date(a: Side, b: Side) -> str:
     return f"B is out of date, sample again: it has {why}."
 
 
-def how_matched(a: Side) -> str:
-    """Why there are this many independent samples, and what they would see on average."""
-    from eab.figures.run_comparison import average_sentence
+def how_matched(a: Side) -> None:
+    """Draw what the number of independent samples follows from, and what they see on average."""
+    from eab.figures.run_comparison import average_seen
 
-    budget = chosen_budget()
-    count = independent_config(a.run, budget).max_paths
-    shared = a.run.started.model.shares_rows
-    texts = (
-        "the texts share its KV cache" if shared else "each text begins with a copy of its memory"
-    )
-    return (
-        f"{budget_sentence(a, budget, count)}{average_sentence(a.run, count)} The prompt is "
-        f"processed once and {texts}, the best case for independent sampling."
-    )
-
-
-def budget_sentence(a: Side, budget: Budget, count: int) -> str:
-    if budget == "texts":
-        return f"A has {counted(count, 'text')}, so independent sampling makes the same number."
-    prompt, tokens = len(a.run.started.prompt_tokens), a.run.tokens_needed
-    return (
-        f"A sent {counted(tokens, 'token')} through the model, {prompt:,} of them for the "
-        f"prompt. A text takes {mean_tokens_per_text(a.run):.1f} on average (by A's weights), so "
-        f"the same budget pays for about {counted(count, 'independent text')}."
-    )
+    count = independent_config(a.run, chosen_budget()).max_paths
+    measures = {
+        "Tokens of A": f"{a.run.tokens_needed:,}",
+        "Texts of A": f"{len(a.run.leaves()):,}",
+        "Tokens per text": f"{mean_tokens_per_text(a.run):.1f}",
+        "Independent texts": f"{count:,}",
+    }
+    metrics(measures, "budget")
+    words = "The prompt of independent texts is processed once, the best case for them."
+    if (seen := average_seen(a.run, count)) is not None:
+        words += f" On average over all seeds, they see {seen[0]:.1%} to {seen[1]:.1%}."
+    st.caption(words)
 
 
 def labels(a: Side, b: Side) -> None:
@@ -152,8 +142,9 @@ def results(a: Side, b: Side) -> None:
     st.header("Results and costs of both runs")
     rows = diff_rows(a.run, b.run)
     st.table(text_table([tuple(row) for row in rows], ["Measure", "A", "B", "B compared with A"]))
-    matched = f"{how_matched(a)} " if choices["b"] == INDEPENDENT and not late else ""
-    st.caption(matched + NOTE)
+    if choices["b"] == INDEPENDENT and not late:
+        how_matched(a)
+    st.caption(NOTE)
     label, name, make = csv_file("Costs", "compared.csv", diff_table, a.run, b.run)
     st.download_button(label, make, name, key=f"download-{name}", on_click="ignore")
 

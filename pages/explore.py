@@ -12,16 +12,7 @@ from app.state import class_of_tab, polling, probe, status, tab, what_if
 from app.state import history as past_runs
 from app.state.slot import note_in_url
 from app.state.tab import OpenRun
-from app.widgets import (
-    board,
-    controls,
-    conversation,
-    history,
-    model_choice,
-    open_menu,
-    results,
-    status_line,
-)
+from app.widgets import board, controls, model_choice, open_menu, results, status_line
 from app.widgets.status_line import DRAWN, POLL_SECONDS
 from eab.board.messages import graft_message, greedy_message
 from eab.config import BranchingConfig
@@ -54,7 +45,7 @@ def run() -> None:
     probe.leave_to_run(probe.asked(*asked))
     tab.start(controls.prompt(), config, model_choice.name(), chat)
     open_menu.clear_choices()
-    conversation.keep(chat)
+    controls.keep_messages(chat)
 
 
 def ask(question: str) -> None:
@@ -233,5 +224,5 @@ with st.sidebar:
     controls.sidebar(on_screen=displayed)
 if not active:
     past_runs.note(displayed)
-    history.draw(displayed.key, open_menu.open_again)
+    open_menu.draw_runs(displayed.key, open_menu.open_again)
 polling.draw_fragments()

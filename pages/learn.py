@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from app.server import lesson_shelf
 from app.state import learning, status, what_if
 from app.widgets import lesson as lessons_on_page
 from app.widgets.glossary import plain
@@ -30,11 +29,11 @@ PAGES = {
 
 def choose() -> None:
     status.clear()
-    learning.choose(lesson_shelf.find(st.session_state.lesson_list))
+    learning.choose(learning.lesson_with_id(st.session_state.lesson_list))
 
 
 def open_lesson(data: bytes, _: str) -> None:
-    learning.choose(lesson_shelf.add(data))
+    learning.choose(learning.add_uploaded(data))
 
 
 def choice(lesson: Lesson) -> None:

@@ -6,7 +6,7 @@ from app.state import polling, status
 from app.state.slot import CACHES, Entry
 from app.widgets import controls, glossary, measured, model_choice
 from app.widgets.charts import csv_file, origin, white_background
-from app.widgets.kv_allocation import kv_allocation_section
+from app.widgets.measured import kv_allocation_section
 from app.widgets.status_line import show_problems
 from eab.config import BranchingConfig
 from eab.labs.jobs import comparison_job

@@ -15,9 +15,15 @@ from app.widgets.status_line import show_problems, start_button, stop_button
 from eab.engine.job import continued_run_job
 from eab.labs.jobs import formats_job
 from eab.labs.measurement import Report
-from eab.labs.quantization import fork_diff, results
-from eab.labs.quantization.fork_diff import moved, same_request
-from eab.labs.quantization.results import RunPoint, missing_sentence, roofline_chart, run_point
+from eab.labs.quantization import results
+from eab.labs.quantization.results import (
+    RunPoint,
+    missing_sentence,
+    moved,
+    roofline_chart,
+    run_point,
+    same_request,
+)
 from eab.run import RunState
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS, full_name, split_name
 
@@ -117,15 +123,15 @@ def difference(a: RunState, b: RunState, key: str) -> None:
     from eab.figures.tables import text_table
 
     forks, cards = moved(a, b), (a.started.model, b.started.model)
-    st.text(fork_diff.moved_sentence(forks, cards[1].weights))
+    st.text(results.moved_sentence(forks, cards[1].weights))
     st.caption(
         f"A (solid line): {plain(cards[0].full_name)}, the run on Explore. B (dashed line): "
         f"{plain(cards[1].full_name)}. Prompt: “{quoted(a.started.prompt)}”"
     )
     board.mount(diff_message(a, b, key), key="quantized_diff")
-    if rows := fork_diff.moved_rows(forks):
-        st.table(text_table(rows[: fork_diff.SHOWN], fork_diff.HEADINGS))
-        table = text_table(rows, fork_diff.HEADINGS)
+    if rows := results.moved_rows(forks):
+        st.table(text_table(rows[: results.SHOWN], results.HEADINGS))
+        table = text_table(rows, results.HEADINGS)
         downloads([("Forks that moved (CSV)", "forks-moved.csv", table.to_csv)])
 
 

@@ -11,18 +11,9 @@ from streamlit.delta_generator import DeltaGenerator
 from app.server import model_cache
 from app.state import polling, status, tuning
 from app.state.slot import Entry, note_in_url
-from app.state.tuning import CHECK, PILOT, SWEEP
-from app.widgets import (
-    controls,
-    measured,
-    model_choice,
-    recommender,
-    sweep_cells,
-    sweep_charts,
-    sweep_choice,
-    sweep_editor,
-)
-from app.widgets.charts import csv_file, downloads, origin, white_background
+from app.state.tuning import PILOT, SWEEP
+from app.widgets import controls, measured, model_choice, recommender, sweep_editor, sweep_results
+from app.widgets.charts import csv_file, downloads, metrics, origin, white_background
 from app.widgets.glossary import plain
 from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
 from eab.errors import EabError
@@ -41,8 +32,8 @@ REDRAW_SECONDS: Final = 2.0  # Plotly redraws the whole chart
 HOW_IT_WORKS: Final = """
 A **cell** is one run: a combination of settings (below: a *setting*), a prompt and a seed. The mean
 over the prompts is taken per seed, and the spread between the seeds gives the interval (95%,
-Student's t). Two settings differ if the interval of their difference, paired by seed, does not
-contain 0; otherwise the table says "no difference measured".
+Student's t; ± is half of it, and one seed has none). Two settings differ if the interval of their
+difference, paired by seed, does not contain 0; otherwise the table says "no difference measured".
 
 The **Pareto front** contains the settings that no other setting dominates: none costs no more,
 gains no less, and is better in one of the two. **Independent sampling** is the baseline: ordinary
@@ -62,9 +53,9 @@ def bar(cells: Sequence[Cell], can_go_on: bool) -> None:
     with prompts:
         sweep_editor.choose_prompts()
     with costs:
-        sweep_charts.choose("Cost", cells)
+        sweep_results.choose_quantity("Cost", cells)
     with gains:
-        sweep_charts.choose("Gain", cells)
+        sweep_results.choose_quantity("Gain", cells)
     with run:
         words = "Run every cell of this sweep."
         start_button("Run", "tune_start", controls.model_missing(), words, sweeping, start)
@@ -118,7 +109,7 @@ def sweep() -> None:
     with displayed.locked:
         cells = [*displayed.state.cells]
         can_go_on = displayed.state.plan is not None and displayed.state.missing > 0
-    cost, gain = sweep_charts.chosen("Cost", cells), sweep_charts.chosen("Gain", cells)
+    cost, gain = (sweep_results.chosen_quantity(name, cells) for name in ("Cost", "Gain"))
     points = setting_points(cells, cost, gain)
     if not sweeping:
         tuning.keep_ended()
@@ -129,7 +120,7 @@ def sweep() -> None:
         if not sweeping:
             with st.container(horizontal=True, vertical_alignment="center", key="tune_line"):
                 st.caption(f"Run: {plain(needs())}")
-                sweep_choice.draw(displayed)
+                sweep_results.draw_open(displayed)
     show_problems(SWEEP.current())
     if sweeping:
         SWEEP.watch(sweeping)
@@ -149,21 +140,21 @@ def growing(gain: Quantity) -> Callable[[], None]:
         with displayed.locked:
             cells = [*displayed.state.cells]
         if cells:
-            sweep_charts.draw_heat_map(cells, gain, [], f"{displayed.key}-growing", False)
+            sweep_results.draw_heat_map(cells, gain, [], f"{displayed.key}-growing", False)
 
     return draw_so_far
 
 
 def answer(report: TuningReport, points: Sequence[SettingPoint], gain: Quantity) -> None:
     """Draw the best setting, and a button that sets it on Explore."""
-    from eab.labs.tuning import sentences as words
+    from eab.labs.tuning import pictures
 
     with st.container(horizontal=True, vertical_alignment="center", key="tune_answer"):
-        st.text(words.answer_sentence(points, gain))
+        st.text(pictures.answer_sentence(points, gain))
         if points:
             best = best_setting(points, gain).config
             first = next(cell for cell in report.cells if setting_of(cell) == best)
-            sweep_cells.use_button("tune_use_best", first.prompt, best, report.model_name)
+            sweep_results.use_button("tune_use_best", first.prompt, best, report.model_name)
 
 
 def results(
@@ -171,7 +162,7 @@ def results(
 ) -> None:
     """Draw the heat map of a sweep that no longer changes, one of its cells, tables and files."""
     from eab.figures.tables import text_table
-    from eab.labs.tuning import sentences as words
+    from eab.labs.tuning import pictures
 
     report = displayed.state
     cells = report.cells
@@ -180,21 +171,21 @@ def results(
     chart = st.container()
     white = white_background()
     with chart:
-        sweep_charts.draw_heat_map(cells, gain, points, displayed.key, white)
-        st.caption(words.over_words(points, cells))
+        sweep_results.draw_heat_map(cells, gain, points, displayed.key, white)
+        metrics(pictures.sweep_measures(points, cells), "sweep")
         origin(displayed.state.began, displayed.live is not None)
     if points:
         st.header("One cell")
-        sweep_cells.draw(points, cells, report.model_name)
+        sweep_results.draw_cell(points, cells, report.model_name)
         st.header("All settings")
         with st.container(key="tune_settings"):
-            st.table(text_table(words.setting_rows(points, cost, gain), words.HEADINGS))
+            st.table(text_table(pictures.setting_rows(points, cost, gain), pictures.HEADINGS))
     downloads(
         [
             csv_file("Cells", "cells.csv", cells_table, cells),
             ("Cells (Parquet)", "cells.parquet", lambda: cells_table(cells).to_parquet(None)),
             ("Sweep file", "sweep.json.gz", lambda: dumps(report)),
-            csv_file("Settings", "settings.csv", words.settings_table, points, cost, gain),
+            csv_file("Settings", "settings.csv", pictures.settings_table, points, cost, gain),
         ]
     )
 
@@ -218,7 +209,7 @@ sweep_editor.ensure_defaults()
 recommender.ensure_defaults()
 tuning.follow_link()
 sweeping = SWEEP.current().active  # before anything is drawn; see polling.watch
-piloting, checking = PILOT.current().active, CHECK.current().active
+piloting = PILOT.current().active
 st.session_state.setdefault("tune_view", TABS.get(st.query_params.get(VIEW, ""), SETTINGS_TAB))
 
 st.title("Which settings give the best results at the lowest cost?")
@@ -231,7 +222,7 @@ settings_tab, threshold_tab, worth_tab = st.tabs(
 if threshold_tab.open:
     note_in_url({VIEW: "threshold"})
     with threshold_tab:
-        recommender.show(piloting, checking)
+        recommender.show(piloting)
 elif worth_tab.open:
     note_in_url({VIEW: "worth"})
     with worth_tab:

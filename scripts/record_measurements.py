@@ -29,19 +29,17 @@ from eab.engine.request import Request
 from eab.errors import RunsError
 from eab.events import Event, Progressed
 from eab.labs.batching.measure import compare_ways
-from eab.labs.batching.results import BATCHING
-from eab.labs.batching.workloads import CLASS, MAX_REPEATS, PRESETS, Workload
+from eab.labs.batching.results import BATCHING, CLASS, MAX_REPEATS, PRESETS, Workload
 from eab.labs.bmc.measure import measure
 from eab.labs.bmc.results import EXPERIMENTS, LABS, Experiment
 from eab.labs.measurement import Lab, LabEvent, OfRun, Report, dumps
 from eab.labs.quantization.measure import measure_formats
 from eab.labs.quantization.results import FORMATS, steps_sentence
 from eab.labs.tuning import default_sweep
-from eab.labs.tuning import report as tuning
 from eab.labs.tuning.cell import COSTS, GAINS
 from eab.labs.tuning.frontier import setting_points
+from eab.labs.tuning.pictures import answer_sentence, sweep_measures
 from eab.labs.tuning.report import TuningReport
-from eab.labs.tuning.sentences import answer_sentence, over_words
 from eab.labs.tuning.sweeping import report_sweep
 from eab.labs.variants.caches import CACHES_LAB
 from eab.labs.variants.drafts import DRAFTS
@@ -206,11 +204,11 @@ def measure_sweep(model: HuggingFaceModel, _: int, watch: Watch) -> Measured:
         raise RunsError(f"the sweep did not end as it should: {report.ended}")
 
     def write() -> None:
-        bundled_runs.TUNING.write_bytes(tuning.dumps(report))
+        bundled_runs.TUNING.write_bytes(report.dumps(report))
 
     gain = next(iter(GAINS.values()))
     points = setting_points(report.cells, COSTS["tokens"], gain)
-    sentence = f"{answer_sentence(points, gain)} {over_words(points, report.cells)}"
+    sentence = f"{answer_sentence(points, gain)} {sweep_measures(points, report.cells)}"
     return Measured(sentence, [], write)
 
 

@@ -20,9 +20,8 @@ from app.server.rules import PUBLIC, RULES
 from eab import config
 from eab.branching.presets import OF_PRESETS, PRESETS, START
 from eab.config import SETTINGS, BranchingConfig
-from eab.lessons.measures import MEASURES
+from eab.lessons.measures import MEASURES, PARTS
 from eab.lessons.pictures import CALCULATORS, PICTURES
-from eab.lessons.sources import PARTS
 from eab.settings import Setting
 from eab.threshold_scales import THRESHOLD_SCALES
 

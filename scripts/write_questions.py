@@ -14,7 +14,7 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from eab.labs.quantization import held_out
+from eab.labs.quantization import measure
 from eab.labs.tuning.prompt_sets import QUESTIONS, STORIES
 from eab.models.sources import EMBEDDED_FOLDER
 from training.choices import (
@@ -112,7 +112,7 @@ def write_known_entropies() -> None:
             ids = tokenizer(f" {word}", add_special_tokens=False)["input_ids"]
             first[str(ids[0])] += probability
         known[prompt] = round(entropy_bits(first), 6)
-    file = held_out.FOLDER / "known_entropies.json"
+    file = measure.FOLDER / "known_entropies.json"
     file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
 
 

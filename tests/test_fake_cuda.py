@@ -28,9 +28,7 @@ from eab.errors import ModelError
 from eab.events import Pause
 from eab.labs.bmc.measure import measure
 from eab.labs.measurement import Report
-from eab.labs.quantization import held_out
-from eab.labs.quantization import measure as experiments
-from eab.labs.quantization import measure as measure_formats
+from eab.labs.quantization import measure as quantization
 from eab.labs.variants.results import CACHES
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model, wrap_model
@@ -173,17 +171,17 @@ def test_the_bmc_laboratory_measures_on_the_device(waits, experiment):
 
 @pytest.mark.slow
 def test_weight_formats_are_compared_on_the_device(waits, monkeypatch):
-    fables = held_out.texts()[:1]
-    monkeypatch.setattr(held_out, "texts", lambda: fables)
-    monkeypatch.setattr(experiments, "ROWS", (1, 3))
-    monkeypatch.setattr(experiments, "WEIGHT_FORMATS", (AS_LOADED, "int8", "nf4"))
-    monkeypatch.setitem(measure_formats.SIZES, "cuda", measure_formats.Sizes(2**22, 256, 2))
+    fables = quantization.held_out_texts()[:1]
+    monkeypatch.setattr(quantization, "held_out_texts", lambda: fables)
+    monkeypatch.setattr(quantization, "ROWS", (1, 3))
+    monkeypatch.setattr(quantization, "WEIGHT_FORMATS", (AS_LOADED, "int8", "nf4"))
+    monkeypatch.setitem(quantization.SIZES, "cuda", quantization.Sizes(2**22, 256, 2))
     report = Report()
 
     def load(weights: str) -> HuggingFaceModel:
         return load_model("embedded", ON_GPU, weights=weights)
 
-    for event in experiments.measure_formats(load, "Once upon a time", repeats=1):
+    for event in quantization.measure_formats(load, "Once upon a time", repeats=1):
         report.apply(event)
     assert report.complete
     assert [row["weights"] for row in report.rows("formats")] == [AS_LOADED, "nf4"]

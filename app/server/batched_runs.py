@@ -14,8 +14,7 @@ from app.server.estimate import QueuePosition, position_in
 from app.server.live_run import LiveRun, explain
 from app.server.rules import PRIVATE, KvTotal, Rules
 from eab import token_text
-from eab.analysis.prefixes import PrefixesNow, SegmentNow
-from eab.analysis.schedule import ScheduledPass, ScheduleRecorder
+from eab.analysis.schedule import PrefixesNow, ScheduledPass, ScheduleRecorder, SegmentNow
 from eab.events import Event
 from eab.lessons.bundled_runs import prompts
 

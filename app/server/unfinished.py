@@ -24,8 +24,7 @@ from eab import record, token_text
 from eab.errors import EabError, RecordError
 from eab.events import Event
 from eab.formatting import counted, shortened
-from eab.labs.tuning import report as sweep_files
-from eab.labs.tuning.report import TuningReport
+from eab.labs.tuning.report import TuningReport, lines, load_lines
 from eab.record.run_file import RunLines
 from eab.run import fold_prefix
 
@@ -228,14 +227,14 @@ def _sweep_writer() -> Callable[[LiveTask[TuningReport]], bytes]:
     def new_bytes(live: LiveTask[TuningReport]) -> bytes:
         nonlocal written
         with live.lock:
-            new, written = sweep_files.lines(live.state, written), len(live.state.cells)
+            new, written = lines(live.state, written), len(live.state.cells)
         return new
 
     return new_bytes
 
 
 def _sweep(data: bytes) -> tuple[str, TuningReport] | None:
-    report = sweep_files.load_lines(data, "it") if data else TuningReport()
+    report = load_lines(data, "it") if data else TuningReport()
     if not report.cells:
         return None
     return f"Sweep (breaks off after {report.made})" if report.missing else "Sweep", report

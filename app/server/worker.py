@@ -20,7 +20,7 @@ from app.server.estimate import QueuePosition, position_in
 from app.server.live_run import LiveTask, explain, explain_restart
 from app.server.model_cache import DRAFT, ModelCache, give_back
 from app.server.rules import PRIVATE, Rules
-from eab.analysis.prefixes import PrefixesNow
+from eab.analysis.schedule import PrefixesNow
 from eab.engine.fair_queue import FairQueue
 from eab.engine.job import Job, JobContext, State
 from eab.engine.request import Request

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, cast
 
 import streamlit as st
 
-from app.server import lesson_shelf, rules
+from app.server import rules
 from app.server.class_questions import AskedQuestion
 from app.server.classroom import Classes, Classroom, ClassState, KeptClasses
 from app.server.store import store_path
@@ -221,7 +221,7 @@ def _take_over(goal: View) -> None:
     what_if.ask_again(goal.asked)
     if goal.lesson is not None:
         try:
-            chosen = lesson_shelf.find(goal.lesson[0])
+            chosen = learning.lesson_with_id(goal.lesson[0])
             learning.choose(chosen, goal.lesson[1])
             learning.use_data(chosen, goal.data)
         except EabError as error:

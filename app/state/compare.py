@@ -1,7 +1,7 @@
 """The two runs that the Compare page shows, and the independent samples that it makes."""
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
@@ -14,19 +14,16 @@ from app.state.slot import Slot, has_ended_with_texts
 from app.state.slot import note_in_url as note_parameters
 from app.state.status import notify
 from eab import record
-from eab.analysis.equal_budget import Budget, independent_config
-from eab.analysis.merged_runs import same_prompt
-from eab.config import BranchingConfig
-from eab.engine.job import continued_run_job, run_job
+from eab.analysis.merged_runs import Budget, independent_config, same_prompt
+from eab.engine.job import continued_run_job
 from eab.lessons import bundled_runs
 from eab.run import RunFold, RunState, fold
 
-Source = Literal["explore", "independent", "file", "pinned", "cell"] | bundled_runs.Recording
+Source = Literal["explore", "independent", "file", "pinned"] | bundled_runs.Recording
 EXPLORE: Final = "explore"
 INDEPENDENT: Final = "independent"
 FILE: Final = "file"
 PINNED: Final = "pinned"  # the first pinned run for A, the second for B
-CELL: Final = "cell"  # a cell of a sweep, run again for each side
 _FILES: Final = "diff_files"
 _SIDES: Final = ("a", "b")
 _PINNED_TITLES: Final = {"a": "The first pinned run", "b": "The second pinned run"}
@@ -39,12 +36,6 @@ SAMPLES: Final = Slot(
     accepts=lambda live: live.request.config.policy == "independent",
     drawable=has_ended_with_texts,
 )
-
-
-# A recorded run is never shown: a side has a cell only once Tune has started one.
-CELLS: Final = {
-    side: Slot(f"cell_{side}", RunFold, RunFold, drawable=has_ended_with_texts) for side in _SIDES
-}
 
 
 @dataclass(frozen=True)
@@ -60,21 +51,7 @@ def sources(with_independent: bool) -> list[Source]:
     """The sources that can be chosen for a side."""
     sampled: list[Source] = [INDEPENDENT] if with_independent else []
     pinned: list[Source] = [PINNED] if len(history.pinned()) == history.MAX_PINNED else []
-    cells: list[Source] = [CELL] if cell_runs() else []
-    return [*sampled, EXPLORE, *pinned, *cells, FILE, *bundled_runs.recordings()]
-
-
-def cell_runs() -> list[LiveRun]:
-    """The runs of the two cells chosen on Tune; empty if none were chosen, or they are gone."""
-    lives = [CELLS[side].current().live for side in _SIDES]
-    return [live for live in lives if live is not None]
-
-
-def compare_cells(cells: Sequence[tuple[str, BranchingConfig]], model_name: str) -> None:
-    """Run two cells again, and choose them as A and B."""
-    for side, (prompt, config) in zip(_SIDES, cells, strict=True):
-        CELLS[side].start(run_job(prompt, config, model_name))
-        st.session_state[f"diff_{side}"] = CELL
+    return [*sampled, EXPLORE, *pinned, FILE, *bundled_runs.recordings()]
 
 
 def choose_pinned() -> None:
@@ -92,7 +69,6 @@ def title_of(source: Source, side: str) -> str:
         FILE: "A run file",
         INDEPENDENT: "Independent sampling, same budget",
         PINNED: _PINNED_TITLES[side],
-        CELL: "A cell of the sweep on Tune",
     }[source]
 
 
@@ -102,8 +78,6 @@ def side_of(source: Source, side: str, like: Side | None = None) -> Side | None:
         return Side(source.file, source.title, fold(bundled_runs.events_of(source)))
     if source == PINNED:
         return _pinned(side)
-    if source == CELL:
-        return _cell(side)
     if source == FILE:
         return cast(Side | None, st.session_state.get(_FILES, {}).get(side))
     return _sampled(like) if source == INDEPENDENT else _explored()
@@ -115,17 +89,6 @@ def _pinned(side: str) -> Side | None:
     return (
         Side(past.key, past.details.title or _PINNED_TITLES[side], run) if run is not None else None
     )
-
-
-def _cell(side: str) -> Side | None:
-    displayed = CELLS[side].displayed()
-    run = displayed.state.run
-    if displayed.active or run is None:
-        return None
-    from eab.labs.tuning.sentences import setting_words
-
-    words = setting_words(run.started.config)
-    return Side(displayed.key, f"{words}, seed {run.started.config.seed}", run)
 
 
 def _sampled(like: Side | None) -> Side | None:
@@ -158,9 +121,6 @@ def note_in_url(choices: Mapping[str, Source]) -> None:
     """Write both sources into the URL, and how a reload finds the samples and Explore's run."""
     parameters = {side: _name(source) for side, source in choices.items()}
     parameters |= tab.current().details.link_ids if EXPLORE in choices.values() else {}
-    if CELL in choices.values():
-        for slot in CELLS.values():
-            parameters |= slot.in_url()
     note_parameters(parameters | SAMPLES.in_url())
 
 
@@ -176,10 +136,9 @@ def read_file(data: bytes, name: str, side: str) -> None:
 
 
 def active(choices: Collection[Source]) -> LiveRun | None:
-    """The chosen run that is still active: the samples, the run on Explore, or a cell."""
+    """The chosen run that is still active: the samples, or the run on Explore."""
     explored = tab.current().live if EXPLORE in choices else None
-    cells = cell_runs() if CELL in choices else []
-    candidates = (SAMPLES.current().live, explored, *cells)
+    candidates = (SAMPLES.current().live, explored)
     return next((live for live in candidates if live is not None and live.active), None)
 
 

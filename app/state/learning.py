@@ -1,22 +1,60 @@
-"""The position of one browser tab in the lessons: lesson, stage and data."""
+"""The position of one browser tab in the lessons: lesson, stage and data; and the lessons that can
+be opened: the bundled ones, and those uploaded to this server.
 
+An uploaded lesson stays until the server ends, or until MAX_UPLOADED others have been uploaded
+after it, so that a lecturer can share its link.
+"""
+
+import hashlib
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 import streamlit as st
 
-from app.server import lesson_shelf
 from app.state import tab, what_if
 from app.state.slot import BATCHING, CACHES, DRAFT_LENGTHS, FORMATS, Entry, Slot, note_in_url
 from app.state.status import notify
 from app.state.tab import Details, OpenRun
 from eab.errors import LessonError
+from eab.formatting import quoted
 from eab.lessons import bundled_runs
 from eab.lessons.lesson import Lesson, ReadingSection
-from eab.lessons.lesson_files import lessons, sources_of
-from eab.lessons.sources import Source, Sources, bundled_sources
+from eab.lessons.lesson_files import lessons, loads, sources_of
+from eab.lessons.measures import Source, Sources, bundled_sources
 from eab.run import RunState, fold_prefix
+
+MAX_UPLOADED: Final = 100
+_LOCK: Final = threading.Lock()
+_UPLOADED: Final[OrderedDict[str, Lesson]] = OrderedDict()
+
+
+def add_uploaded(data: bytes) -> Lesson:
+    """Keep an uploaded lesson under an id of its bytes. Raises LessonError if it is invalid."""
+    lesson = loads(data, f"own-{hashlib.sha256(data).hexdigest()[:16]}")
+    bundled_runs.named(lesson.run)
+    with _LOCK:
+        _UPLOADED[lesson.id] = lesson
+        _UPLOADED.move_to_end(lesson.id)
+        while len(_UPLOADED) > MAX_UPLOADED:
+            _UPLOADED.popitem(last=False)
+    return lesson
+
+
+def lesson_with_id(lesson_id: str) -> Lesson:
+    """The lesson with this id. Raises LessonError if it is unknown or no longer kept."""
+    with _LOCK:
+        uploaded = _UPLOADED.get(lesson_id)
+    lesson = uploaded or next((each for each in lessons() if each.id == lesson_id), None)
+    if lesson is None:
+        raise LessonError(
+            f"there is no lesson {quoted(lesson_id)} on this server; upload its file again, or "
+            "choose another lesson"
+        )
+    return lesson
+
 
 BOARD: Final = "lesson_what_if"  # key of what was asked for on the lesson's board
 OWN: Final = "lesson_own"  # key of the switch between the example and this tab's own data
@@ -48,11 +86,11 @@ def lesson() -> Lesson:
     if named[0] and named != st.session_state.get(_NOTED):  # a new tab, or Back in the browser
         st.session_state[_NOTED] = named
         try:
-            choose(lesson_shelf.find(named[0]), named[1])
+            choose(lesson_with_id(named[0]), named[1])
         except LessonError as error:
             notify(str(error))
     try:
-        return lesson_shelf.find(st.session_state[_LESSON])
+        return lesson_with_id(st.session_state[_LESSON])
     except LessonError as error:  # the server has forgotten it
         notify(str(error))
         choose(lessons()[0])

@@ -1,6 +1,6 @@
 """The sweeps that one browser tab shows on the Tune page.
 
-They are its own, by name, or the recorded one; plus a recommended threshold's pilot and check.
+They are its own, by name, or the recorded one; plus the pilot of a threshold.
 """
 
 import hashlib
@@ -31,7 +31,6 @@ def _has_cells(live: LiveTask[TuningReport]) -> bool:
 
 SWEEP: Final = Slot("tuning", TuningReport, bundled_runs.tuning, _has_cells, of_kind("sweep"))
 PILOT: Final = Slot("pilot", TuningReport, TuningReport, _has_cells, of_kind("pilot"))
-CHECK: Final = Slot("check", TuningReport, TuningReport, _has_cells, of_kind("check"))
 
 
 def displayed_model() -> str:

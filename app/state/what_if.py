@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import streamlit as st
 
-from app.server.suggestions import texts_at as texts_at_threshold
 from app.state.tab import OpenRun
 from eab.config import AllocationStep
 from eab.errors import EabError
@@ -19,7 +18,6 @@ from eab.share import board_what_if
 EXPLORE: Final = "what_if"  # key of what was asked for on Explore's board
 _OF_SLIDER: Final = "The slider at the side is the threshold of the next run."
 _LAST: Final = "what_if_last"  # the last resimulation of this tab, with its arguments
-_TEXTS: Final = "what_if_texts"  # key of a run, a threshold, and the number of texts there
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,25 +80,6 @@ def possible(recorded: OpenRun) -> bool:
     """Whether the run can be recomputed: it has steps, and its events hold all of its parts."""
     run = recorded.run
     return run is not None and bool(run.steps) and run.started.can_be_recomputed
-
-
-def texts_at(recorded: OpenRun, threshold: float) -> int | None:
-    """About how many texts the run has at another threshold (nats); None if unknown. Only live runs
-    are recomputed, because torch is loaded then, and only for higher thresholds.
-    """
-    run = recorded.run
-    if run is None or run.ended is None or recorded.live is None:
-        return None
-    if round(threshold, 2) == round(run.started.threshold_nats, 2):
-        return len(run.leaves())
-    if threshold < run.started.threshold_nats:
-        return None
-    known: tuple[str, float, int | None] | None = st.session_state.get(_TEXTS)
-    if known is None or known[:2] != (recorded.key, threshold):
-        texts = texts_at_threshold(recorded.details.events, threshold)
-        known = (recorded.key, threshold, None if texts is None else texts[0])
-        st.session_state[_TEXTS] = known
-    return known[2]
 
 
 def growth_steps(recorded: OpenRun) -> list[AllocationStep]:

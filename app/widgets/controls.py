@@ -13,15 +13,87 @@ from app.server import estimate
 from app.state import probe
 from app.state.process import worker
 from app.state.tab import OpenRun
-from app.widgets import board, conversation, model_choice, setting_widgets, threshold
+from app.widgets import board, model_choice, setting_widgets, threshold
 from app.widgets.glossary import plain
 from app.widgets.setting_widgets import FIELDS, KEPT
 from eab.config import OF_POLICIES, SETTINGS, BranchingConfig, DrafterName
 from eab.errors import EabError
 from eab.events import Message, RunStarted
 from eab.events.chat import messages_of_rendered, notices, title_of
-from eab.formatting import counted, human_seconds, listed
+from eab.formatting import counted, excerpt, human_seconds, listed
+from eab.run import RunState
 from eab.threshold_scales import THRESHOLD_SCALES
+
+_OPENED: Final = "messages_of_the_prompt"  # those of the run that the widgets were set to
+_BEFORE: Final = "messages_before_the_prompt"
+_MAX_QUOTED: Final = 60  # characters of the quoted text
+
+
+def keep_messages(messages: tuple[Message, ...]) -> None:
+    """Keep the messages of the run that the widgets are set to; for callbacks."""
+    st.session_state[_OPENED], st.session_state[_BEFORE] = messages, ()
+
+
+def messages_with(prompt: str) -> tuple[Message, ...]:
+    """The messages to run: a reply, or the messages of the run that the widgets were set to while
+    its prompt is unchanged. Empty if the prompt stands alone.
+    """
+    if before := _before():
+        return (*before, Message("user", prompt)) if prompt.strip() else ()
+    opened: tuple[Message, ...] = st.session_state.get(_OPENED, ())
+    return opened if opened and title_of(opened) == prompt else ()
+
+
+def can_reply_to(run: RunState) -> bool:
+    """Whether a run is a chat that has ended with a text."""
+    return run.started.is_chat and run.ended is not None and bool(run.samples[0].text.strip())
+
+
+def draw_reply(run: RunState, redraw_page: Callable[[], None]) -> None:
+    """Draw a button that adds the likeliest text to the chat; the next prompt replies to it."""
+
+    def reply() -> None:
+        _reply(run)
+        redraw_page()  # the prompt is outside this fragment
+
+    st.button(
+        "Reply",
+        on_click=reply,
+        icon=":material/reply:",
+        key="reply_button",
+        help="Takes the most likely text as the model's answer. Then write the next message.",
+    )
+
+
+def draw_replied_to() -> bool:
+    """Say what the prompt replies to, with a button to forget it; False if it is no reply."""
+    before = _before()
+    if not before:
+        return False
+    text = excerpt(" ".join(before[-1].content.split()), _MAX_QUOTED)
+    st.caption(f"Your next prompt replies to “{plain(text)}”.")
+    st.button("New chat", on_click=keep_messages, args=((),), key="new_chat_button")
+    return True
+
+
+def _before() -> tuple[Message, ...]:
+    before: tuple[Message, ...] = st.session_state.get(_BEFORE, ())
+    return before
+
+
+def _reply(run: RunState) -> None:
+    started = run.started
+    system = started.config.system
+    asked = started.messages or (Message("user", started.prompt),)
+    if asked[-1].role == "assistant":  # the run continued this message
+        asked, begun = asked[:-1], asked[-1].content
+    else:
+        begun = ""
+    answer = Message("assistant", begun + run.samples[0].text)
+    st.session_state[_BEFORE] = (*asked, answer)
+    st.session_state.prompt = ""
+    st.session_state.set_system = system
+
 
 _ADVANCED: Final = "advanced_is_open"
 _EXPANDER: Final = "advanced"  # its key; Streamlit keeps the value only while it is drawn
@@ -46,7 +118,7 @@ def fill_from(
     """Set the widgets to a run's prompt, model and settings, or the nearest; keep its messages."""
     set_prompt(prompt)
     st.session_state[_FILLED] = prompt
-    conversation.keep(messages)
+    keep_messages(messages)
     model_choice.choose(model)
     setting_widgets.begin_with(setting_widgets.of_config(config))
 
@@ -88,7 +160,7 @@ def _notices() -> None:
 
 def _read_as(chat: tuple[Message, ...]) -> None:
     st.session_state.prompt = title_of(chat)
-    conversation.keep(chat)
+    keep_messages(chat)
 
 
 def _run_or_stop(
@@ -235,8 +307,8 @@ def set_prompt(words: str) -> None:
 
 
 def messages() -> tuple[Message, ...]:
-    """The messages that replace the prompt; see `conversation.messages_with`."""
-    return conversation.messages_with(prompt())
+    """The messages that replace the prompt; see `messages_with`."""
+    return messages_with(prompt())
 
 
 def apply(widgets: dict[str, Any]) -> None:

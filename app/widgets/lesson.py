@@ -20,9 +20,8 @@ from eab.formatting import as_sentence
 from eab.lessons import bundled_runs
 from eab.lessons.lesson import ExerciseSection, Goal, Lesson, QuestionSection, Script, guide
 from eab.lessons.lesson_files import numbers_in, with_numbers
-from eab.lessons.measures import MEASURES, LessonQuantity, Unit, parse, written
+from eab.lessons.measures import MEASURES, LessonQuantity, Sources, Unit, parse, written
 from eab.lessons.pictures import CALCULATORS, PICTURES, Calculator, point_at
-from eab.lessons.sources import Sources
 from eab.run import RunState, fold_prefix
 
 

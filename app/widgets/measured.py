@@ -1,13 +1,20 @@
-"""What every laboratory's page shows: the answer, its chart, a table, and downloads."""
+"""What every laboratory's page shows: the answer, its chart, a table, and downloads; and how KV
+memory is allocated: slabs, blocks and tree rows for the same runs, with their waste.
+"""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import streamlit as st
 
 from app.state.slot import Entry
+from app.widgets import glossary
 from app.widgets.charts import File, csv_file, downloads, draw
+from eab.analysis.kv_allocation import kv_allocation
+from eab.caches.blocks import BLOCK_SIZE
+from eab.formatting import counted
 from eab.labs.measurement import Lab, Report, dumps, rows_table
+from eab.run import RunState
 
 
 def answer(
@@ -37,3 +44,63 @@ def numbers(lab: Lab, shown: Entry[Report], files: Sequence[File] = ()) -> None:
     if report.began is not None:
         tables.append(("Report (JSON)", f"{lab.name}.json", lambda: dumps(report, lab.units)))
     downloads([*files, *tables])
+
+
+BLOCK_SIZES: Final = (8, 16, 32, 128)
+PAGING = """
+An operating system gives memory to a process in *pages*, and a page table maps them.
+**PagedAttention** (Kwon et al., [arXiv 2309.06180](https://arxiv.org/abs/2309.06180)) does this for
+KV caches. Compare three schemes:
+
+- **slabs**: each text reserves contiguous memory for its maximum length. In the systems before the
+  paper, only 20 to 38% of the KV memory contained tokens.
+- **blocks**: a text gets a new block of a few rows when its last block is full, and a block table
+  maps its blocks. Texts with the same prefix share full blocks. The last block of each text is
+  private and partly empty.
+- **tree**: this program's cache shares single rows, and reserves spare rows for up to *r* steps.
+
+All three get the same requests. Slabs and blocks are computed from the runs; the bytes of the tree
+are those of its tensors.
+"""
+
+
+def kv_allocation_section(
+    runs: Sequence[RunState],
+    key: str,
+    first_steps: Sequence[int] | None = None,
+    white: bool = False,
+) -> None:
+    """Draw what runs with the tree cache reserve per scheme; see `kv_allocation`."""
+    from eab.figures import kv_allocation as figures
+
+    st.header("Slabs, blocks or rows")
+    with st.expander("Slabs, blocks and rows explained"):
+        glossary.markdown(PAGING)
+    size = st.segmented_control(
+        "Rows per block", BLOCK_SIZES, default=BLOCK_SIZE, key="block_size", required=True
+    )
+    trees = [
+        (run, begin)
+        for run, begin in zip(runs, first_steps or [0] * len(runs), strict=True)
+        if run.started.config.cache == "tree" and run.started.model.shares_rows
+    ]
+    if len(trees) < len(runs):
+        st.caption(f"Left out: {counted(len(runs) - len(trees), 'run')} without rows in a tree.")
+    if any(run.started.model.window_rows for run, _ in trees):
+        st.caption("Rows that sliding-window layers no longer read are counted, too.")
+    if any(run.started.model.state_bytes for run, _ in trees):
+        st.caption("Only rows are counted, not the states of the paths.")
+    allocation = kv_allocation(
+        [run for run, _ in trees], size or BLOCK_SIZE, [at for _, at in trees]
+    )
+    draw(
+        "",
+        figures.allocation_sentence(allocation),
+        figures.allocation_figure(allocation),
+        "kv-allocation",
+        f"{key}-{size}",
+        white,
+    )
+    st.table(figures.allocation_table(allocation))
+    table = figures.allocation_steps_table
+    downloads([csv_file("Allocation", "kv-allocation.csv", table, allocation)])

@@ -2,6 +2,7 @@
 visitor's file, and the runs of this tab.
 """
 
+import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic
@@ -10,15 +11,19 @@ import streamlit as st
 
 from app.server import rules
 from app.server.store import RUNS, Kept, Kind, NamedStore, Saved, default_store
-from app.state import history, status, tab
+from app.state import compare, history, status, tab
+from app.state.history import PastRun
 from app.widgets import controls
 from app.widgets.glossary import plain
+from app.widgets.setting_widgets import shown
 from eab import token_text
 from eab.board.still import shorten
+from eab.config import SETTINGS
 from eab.errors import EabError
 from eab.events import Event
 from eab.formatting import as_sentence
 from eab.lessons import bundled_runs
+from eab.token_text import visible
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,8 @@ class Gallery(Generic[Kept]):
     find_store: Callable[[], NamedStore[Kept] | None]  # None if nothing can be saved on this server
     # called when another entry is chosen in the list; its id is the value of `chosen`
     on_open: Callable[[], None]
-    on_rename: Callable[[str, str], None]  # called with the id and the new name
+    # called with the id and the new name
+    on_rename: Callable[[str, str], None] = lambda _id, _name: None
 
     @property
     def chosen(self) -> str:
@@ -253,3 +259,61 @@ def _open(act: Callable[[], None], keep: str = "") -> None:
 _SAVED: Final[Gallery[Sequence[Event]]] = Gallery(
     RUNS, default_store, _open_saved, tab.retitle_saved
 )
+
+
+_MAX_PROMPT: Final = 60  # characters
+COMPARE = "../pages/compare.py"
+
+
+def draw_runs(current: str, on_open: Callable[[PastRun], None]) -> None:
+    """Draw the runs of this tab, if there are at least two."""
+    past = history.runs()
+    if len(past) < 2:
+        return
+    pinned = history.pinned()
+    st.subheader("Runs in this tab")
+    names = history.differing_settings()
+    with st.container(horizontal=True, key="past_runs"):
+        for run in past:
+            with st.container(border=True, width=190, key=f"past-{run.key}"):
+                _card(run, names, run.key == current, run in pinned, on_open)
+    if st.button(
+        "Compare the pinned runs",
+        disabled=len(pinned) < history.MAX_PINNED,
+        help="Pin two runs first." if len(pinned) < history.MAX_PINNED else None,
+        key="compare_pinned",
+    ):
+        compare.choose_pinned()
+        st.switch_page(COMPARE)
+
+
+def _card(
+    run: PastRun,
+    names: list[str],
+    is_current: bool,
+    is_pinned: bool,
+    on_open: Callable[[PastRun], None],
+) -> None:
+    picture = base64.b64encode(run.picture.encode()).decode()  # Streamlit removes bare SVG
+    st.html(f'<img src="data:image/svg+xml;base64,{picture}" alt="">')
+    st.caption(plain(shorten(" ".join(visible(run.prompt).split()), _MAX_PROMPT)))
+    settings = [
+        f"{SETTINGS[name].label.lower()} {shown(name, getattr(run.config, name))}" for name in names
+    ]
+    st.caption(plain(", ".join(settings)))
+    with st.container(horizontal=True):
+        st.button(
+            "Shown" if is_current else "Open",
+            on_click=on_open,
+            args=(run,),
+            disabled=is_current,
+            key=f"open-{run.key}",
+        )
+        st.button(
+            "Unpin" if is_pinned else "Pin",
+            on_click=history.toggle_pin,
+            args=(run.key,),
+            icon=":material/keep:",
+            type="primary" if is_pinned else "secondary",
+            key=f"pin-{run.key}",
+        )

@@ -1,24 +1,28 @@
-"""The line under the header of Explore: the progress of a run, or the one message that matters.
-Also the buttons that start and stop a long job.
+"""The line under the header of Explore: the progress of a run, or the one message that matters,
+with what could be changed. Also the buttons that start and stop a long job.
 """
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from app.server import rules
 from app.server.live_run import LiveRun
-from app.server.suggestions import Suggestion, suggestion
 from app.state import history, status, tab, what_if
 from app.state.slot import Entry
-from app.widgets import controls, conversation, model_choice
+from app.widgets import controls, model_choice
 from app.widgets.glossary import plain
+from eab.formatting import apart
+from eab.run import RunState
 
 # Minimum time between two polls (s), by the status of the run.
 POLL_SECONDS: Final = {"loading": 0.5, "waiting": 1.0, "running": 0.25}
 QUESTIONS: Final = ("Why do cats purr?", "Name a pet robot.", "Tell me a joke.")
-_SUGGESTED: Final = "suggested"  # the key of an ended run, and its suggestion
+EARLY: Final = 1 / 3  # share of the steps; a path limit before it hides much of the tree
 DRAWN: Final = "drawn_status"  # the status of the run when the page was drawn
 _CHANGED: Final = "changed_in_status_line"  # whether a button here changed the rest of the page
 
@@ -58,10 +62,10 @@ def _draw_message(
     on_suggestion: Callable[[dict[str, Any]], None], on_question: Callable[[str], None]
 ) -> None:
     current = tab.current()
-    offered = _suggestion(current)
+    offered = _offered(current)
     if problems := status.problems(current):
         st.error(plain(" ".join(problems)))
-    elif conversation.draw_before():
+    elif controls.draw_replied_to():
         return
     elif changed := controls.changed_since(current.started):
         st.caption(f"{changed} {current.cut}".rstrip())
@@ -78,12 +82,10 @@ def _draw_message(
                 for question in QUESTIONS:
                     st.button(question, on_click=on_question, args=(question,), key=question)
     if offered is not None:
-        st.button(
-            offered.label, on_click=_take, args=(offered, current, on_suggestion), key="suggestion"
-        )
+        st.button(offered.label, on_click=on_suggestion, args=(offered.widgets,), key="suggestion")
     ended = current.run if current.live is not None and not offered else None
-    if ended is not None and conversation.can_reply_to(ended):
-        conversation.draw_reply(ended, _redraw_page)
+    if ended is not None and controls.can_reply_to(ended):
+        controls.draw_reply(ended, _redraw_page)
 
 
 def _draw_back(on_open: Callable[[history.PastRun], None]) -> None:
@@ -108,29 +110,59 @@ def _redraw_page() -> None:
     st.session_state[_CHANGED] = True
 
 
-def _suggestion(current: tab.OpenRun) -> Suggestion | None:
-    """The suggestion for a live run that is shown without what-if, found once per run."""
+def _offered(current: tab.OpenRun) -> "Suggestion | None":
+    """The suggestion for a live run that is shown without what-if."""
     if current.live is None or current.run is None or what_if.view_of(current) is not None:
         return None
-    if current.run.ended is None:
+    return suggestion(current.run)
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A suggested change, offered as a button that runs the prompt with it."""
+
+    why: str  # a sentence
+    label: str
+    widgets: dict[str, Any]  # values by widget key, without `set_`
+
+
+def suggestion(run: RunState) -> Suggestion | None:
+    """What to change after a run without a fork, with an early path limit, or without enough
+    memory; None if nothing needs to change, or the run has not ended.
+    """
+    if run.ended is None or run.started.imported:
         return None
-    known: tuple[str, Suggestion | None] = st.session_state.get(_SUGGESTED, ("", None))
-    key, offered = known
-    if key != current.key:
-        offered = suggestion(current.details.events)
-        st.session_state[_SUGGESTED] = (current.key, offered)
-    return offered
+    config = run.started.config
+    if run.ended.reason == "failed":
+        return _other("", "max_paths", config.max_paths // 2, "paths") or _other(
+            "", "max_new_tokens", config.max_new_tokens // 2, "new tokens"
+        )
+    if not run.forks():
+        return _lower_threshold(run, run.started.threshold_nats)
+    first = min((path.limited_steps[0] for path in run.paths if path.limited_steps), default=None)
+    more = min(2 * config.max_paths, rules.current().max_paths)
+    if first is None or first >= EARLY * len(run.steps) or more <= config.max_paths:
+        return None
+    return _other(f"Path limit reached at step {first}.", "max_paths", more, "paths")
 
 
-def _take(
-    offered: Suggestion, current: tab.OpenRun, run_with: Callable[[dict[str, Any]], None]
-) -> None:
-    """Show the tree immediately if it is known; otherwise start a new run."""
-    if offered.what_if is None:
-        return run_with(offered.widgets)
-    controls.apply(offered.widgets)
-    what_if.ask(current, current.key, offered.what_if, None)
-    _redraw_page()
+def _other(why: str, name: str, value: int, unit: str) -> Suggestion | None:
+    return Suggestion(why, f"Run with {value} {unit}", {name: value}) if value else None
+
+
+def _lower_threshold(run: RunState, threshold: float) -> Suggestion | None:
+    """Suggest the highest entropy of this run as the threshold (nats), rounded down to a step of
+    the slider.
+    """
+    value = math.floor(run.highest_entropy * 100) / 100
+    if not 0 < value < threshold:
+        return None
+    below, above = apart(run.highest_entropy, threshold)
+    return Suggestion(
+        f"No fork: the entropy stayed below {above} nats; its highest value was {below}.",
+        f"Run at {value:.2f} nats",
+        {"threshold_unit": "nats", "threshold_nats": value},
+    )
 
 
 def page_controls() -> DeltaGenerator:

@@ -10,7 +10,6 @@ from typing import Any, Final
 import streamlit as st
 
 from app.server import model_cache
-from app.state import what_if
 from app.state.process import models
 from app.state.tab import OpenRun
 from app.widgets import board, model_choice, setting_widgets
@@ -112,7 +111,7 @@ def draw(
         chosen = f"Run sets the threshold by the entropies of a greedy run (rank {rank:g})"
         st.html(empty(f"{name}: {chosen}."))
     else:
-        st.html(html(*_entropies(shown, probe), value, _note(shown, value)))
+        st.html(html(*_entropies(shown, probe), value))
 
 
 def _entropies(shown: OpenRun | None, probe: Sequence[float] | None) -> tuple[Sequence[float], str]:
@@ -120,11 +119,6 @@ def _entropies(shown: OpenRun | None, probe: Sequence[float] | None) -> tuple[Se
     run = shown.run if shown is not None and not shown.active else None
     of_run = run.entropies() if run else []
     return (of_run, "") if of_run or probe is None else (probe, " of a greedy run")
-
-
-def _note(shown: OpenRun | None, threshold: float) -> str:
-    texts = what_if.texts_at(shown, threshold) if shown is not None else None
-    return f", about {counted(texts, 'text')}" if texts is not None else ""
 
 
 def draw_rank(defaults: dict[str, object]) -> None:
@@ -172,16 +166,13 @@ _SLIDER: Final = THRESHOLD_SCALES["nats"].widget
 _BINS: Final = 40
 
 
-def html(entropies: Sequence[float], of: str, threshold: float, note: str) -> str:
+def html(entropies: Sequence[float], of: str, threshold: float) -> str:
     """Bars as high as the square roots of their counts, and a sentence; the last bar includes all
     entropies beyond the slider. All numbers are in nats. `of` follows "tokens" and says whose they
-    are; `note` is true only at exactly this threshold.
+    are.
     """
     above = sum(entropy >= threshold for entropy in entropies)
-    tokens = (
-        f": <b data-above>{above:,}</b> of {counted(len(entropies), 'token')}{of}"
-        f'<span data-note="{threshold:g}">{note}</span>'
-    )
+    tokens = f": <b data-above>{above:,}</b> of {counted(len(entropies), 'token')}{of}"
     sentence = (
         f"Unsure (≥ <b data-choices>{math.exp(threshold):.1f}</b> equally likely tokens)"
         f"{tokens if entropies else ''}."

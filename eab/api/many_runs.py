@@ -16,7 +16,7 @@ from eab.formatting import quoted
 from eab.labs.tuning import sweeping
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt, read_prompts
-from eab.record.prompt_lines import default_id
+from eab.record.files import default_id
 from eab.settings import Real, Whole
 from eab.text_values import listed
 

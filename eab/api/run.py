@@ -6,16 +6,18 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
+import numpy as np
+
 from eab import record
-from eab.analysis.answer_parts import TEXT
+from eab.analysis.answer_parts import TEXT, GivenPart
 from eab.analysis.answers import Answers, group_answers
 from eab.analysis.label_rules import Rule, labelled, labelled_by, probability
 from eab.analysis.labels import Label, Labels
-from eab.analysis.same_answer import SameAnswer, exact
+from eab.analysis.same_answer import RULES, SameAnswer, exact
 from eab.analysis.uncertainty import Uncertainty, uncertainty
-from eab.api.answer_functions import AnyPart, answers_by, checked_rule
+from eab.branching.own import takes
 from eab.config import SETTINGS, AllocationStep
-from eab.errors import ApproximateWarning, RecordError, check_one_of
+from eab.errors import ApproximateWarning, ConfigError, RecordError, check_one_of
 from eab.events import Event
 from eab.formatting import quoted
 from eab.labs.tuning.measure import load_rule
@@ -26,6 +28,39 @@ from eab.threshold_scales import THRESHOLD_SCALES
 if TYPE_CHECKING:
     from pandas import DataFrame
     from torch import Tensor
+
+
+AnyPart: TypeAlias = GivenPart | Callable[[str], str | None]
+
+
+def checked_rule(same: Any) -> SameAnswer:
+    """The rule; ConfigError if it is no function of three texts, or later returns no bool."""
+    if same in RULES.values():
+        return same  # type: ignore[no-any-return]
+    if not callable(same) or not takes(same, 3):
+        raise ConfigError(
+            f"the rule of same answers is {quoted(same)}; give one of {', '.join(RULES)}, or a "
+            "function of a question and two texts"
+        )
+    return _returning(bool | np.bool_, same, "True or False, such as score > 0.5")
+
+
+def answers_by(run: RunState, part: Any, same: SameAnswer) -> Answers:
+    """`group_answers` by what a function finds in the texts."""
+    return group_answers(
+        run, _returning(str | None, part, "a text, or None if there is no answer"), same
+    )
+
+
+def _returning(kind: Any, function: Callable[..., Any], allowed: str) -> Callable[..., Any]:
+    def checked(*texts: str) -> Any:
+        found = function(*texts)
+        if not isinstance(found, kind):
+            raise ConfigError(f"a function for answers returned {quoted(found)}; return {allowed}")
+        return found
+
+    return checked
+
 
 TableName: TypeAlias = Literal["texts", "tokens", "steps"]
 _SHOWN: Final = 5  # texts in a notebook

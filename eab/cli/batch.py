@@ -27,8 +27,17 @@ from eab.events import Event, ModelCard
 from eab.events.chat import prompt_or_messages
 from eab.formatting import counted, listed
 from eab.record import SUFFIX
-from eab.record.files import PART, is_part, make_folder, write_table
-from eab.record.prompt_lines import checked_id, default_id, items_of, lines_of, raise_if_wrong
+from eab.record.files import (
+    PART,
+    checked_id,
+    default_id,
+    is_part,
+    items_of,
+    lines_of,
+    make_folder,
+    raise_if_wrong,
+    write_table,
+)
 from eab.run import RunState, fold
 
 if TYPE_CHECKING:

@@ -28,8 +28,7 @@ from eab.events.chat import parse_messages
 from eab.formatting import as_sentence, counted, human_bytes
 from eab.labs.tuning.measure import load_rule
 from eab.labs.variants.results import REPEATS, agree, variants_sentence
-from eab.record.files import write_table
-from eab.record.prompt_lines import read_text
+from eab.record.files import read_text, write_table
 from eab.run import RunState, fold
 from eab.run.threshold import longer
 from eab.share.html_page import save_html

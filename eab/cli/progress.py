@@ -28,8 +28,8 @@ from eab.events.chat import notices
 from eab.formatting import counted
 from eab.labs.measurement import Report
 from eab.labs.variants.results import cache_variants
+from eab.record.files import STANDARD_STREAM as STANDARD_STREAM
 from eab.record.files import save_whole
-from eab.record.prompt_lines import STANDARD_STREAM as STANDARD_STREAM
 from eab.run import RunFold
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from eab.formatting import counted, human_seconds
 from eab.labs.tuning.cell import Cell, cells_table
 from eab.labs.tuning.frontier import varying
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.journal import TABLE
 from eab.labs.tuning.measure import PART, SAME_ANSWER, Measurement
 from eab.labs.tuning.prompt_sets import SETS, TuningPrompt, labelled_prompt, read_prompts
+from eab.labs.tuning.report import TABLE
 from eab.labs.tuning.sweeping import Executor, SweepStep, sweep_with
 
 if TYPE_CHECKING:
@@ -118,14 +118,14 @@ def _executor(
     source: options.ModelOptions, draft: str, measurement: Measurement, ray: str, workers: int
 ) -> Iterator[Executor]:
     if ray:
-        from eab.labs.tuning.ray_actors import RayActors
+        from eab.labs.tuning.executors import RayActors
         from eab.models.loading import load_model
 
         load = partial(load_model, source.model, source.device, source.dtype, source.weights)
         with RayActors(partial(load, layout=source.layout), measurement, ray, workers) as actors:
             yield actors
         return
-    from eab.labs.tuning.in_process import InProcess
+    from eab.labs.tuning.executors import InProcess
 
     drafting = progress.load_draft(draft, source) if draft else None
     yield InProcess(progress.load(source), measurement, drafting)

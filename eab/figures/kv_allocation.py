@@ -8,7 +8,7 @@ import pandas as pd
 
 from eab import token_text
 from eab.analysis.kv_allocation import SCHEMES, KvAllocation, Scheme
-from eab.analysis.prefixes import PrefixesNow, SegmentNow
+from eab.analysis.schedule import PrefixesNow, SegmentNow
 from eab.figures.charts import BLUE, GREY, ORANGE, bar_pattern, byte_unit, laid_out
 from eab.figures.drawing import go, make_subplots
 from eab.figures.tables import text_table

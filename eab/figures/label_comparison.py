@@ -9,7 +9,7 @@ import pandas as pd
 from eab import token_text
 from eab.analysis.label_rules import labelled
 from eab.analysis.labels import Label
-from eab.analysis.student import student
+from eab.analysis.uncertainty import student
 from eab.events import LabelRule
 from eab.events.fields import MAX_LABEL
 from eab.figures.answers import bounds_figure

@@ -156,17 +156,16 @@ def _seen(run: RunState, measures: Mapping[str, Any], name: str) -> str:
     )
 
 
-def average_sentence(run: RunState, count: int) -> str:
-    """What `count` independent texts would see on average; "" if this run saw too little."""
+def average_seen(run: RunState, count: int) -> tuple[float, float] | None:
+    """The least and the most probability that `count` independent texts see on average over all
+    seeds, computed from this run; None if it saw too little.
+    """
     texts = {sample.token_ids: least_probability(sample.tokens) for sample in run.samples}
     explored = min(1.0, math.fsum(texts.values()))
     if explored < _MUCH:
-        return ""
+        return None
     seen = math.fsum(share * (1 - (1 - share) ** count) for share in texts.values())
-    return (
-        f" On average over all seeds, they see {_probability(seen)} to "
-        f"{_probability(seen + 1 - explored)} of all probability (computed from A)."
-    )
+    return seen, seen + 1 - explored
 
 
 def _cell(value: float | None, written: Callable[[Any], str]) -> str:

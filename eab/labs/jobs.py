@@ -8,13 +8,12 @@ from eab.config import BranchingConfig
 from eab.engine.job import Job, JobContext
 from eab.engine.request import Request
 from eab.errors import ModelError
-from eab.labs.batching.workloads import Workload
+from eab.labs.batching.results import Workload
 from eab.labs.bmc.results import Experiment
 from eab.labs.measurement import LabEvent, Report
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.recommendation import Wanted
 from eab.labs.tuning.report import SweepEvent, TuningReport
 from eab.labs.tuning.sweeping import report_sweep
 from eab.labs.variants.results import REPEATS, Variants
@@ -23,7 +22,7 @@ from eab.weight_formats import AS_LOADED
 if TYPE_CHECKING:
     from eab.models.transformers_model import TransformersModel
 
-Purpose: TypeAlias = Literal["sweep", "pilot", "check"]  # of a sweep
+Purpose: TypeAlias = Literal["sweep", "pilot"]  # of a sweep
 
 
 def experiment_job(experiment: Experiment, rows: int, model_name: str) -> Job[Report]:
@@ -101,13 +100,12 @@ def sweep_job(
     prompts: Sequence[TuningPrompt],
     model_name: str,
     known: Sequence[Cell] = (),
-    target: tuple[Wanted, float] | None = None,
 ) -> Job[TuningReport]:
-    """A sweep of settings, without the known cells. With a target, it is a pilot."""
+    """A sweep of settings, without the known cells."""
 
     def begin(context: JobContext) -> Iterator[SweepEvent]:
         limited = replace(grid, base=context.requests[0].config)
-        return report_sweep(context.model, prompts, limited, known, target)
+        return report_sweep(context.model, prompts, limited, known)
 
     configs = tuple(grid.configs())
     # A prompt that is too long for some settings fails only in the cells of those settings.

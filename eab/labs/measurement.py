@@ -7,7 +7,9 @@ own, which differ only in what was measured.
 """
 
 import json
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
@@ -15,14 +17,51 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 import msgspec
 import pandas as pd
 
-from eab.errors import RecordError
+from eab.errors import EabError, RecordError
 from eab.events import EndReason, Event, Progressed, RunEnded, fields
 from eab.figures.timings import ratio_words, with_spread
-from eab.formatting import counted, with_ratio
-from eab.record.report import explained, unpacked
+from eab.formatting import counted, reason_of, with_ratio
 from eab.record.typed_json import read
 from eab.run import RunFold, RunState
 from eab.timing import Timing, are_too_few, timings_by
+
+MAX_BYTES: Final = 64 * 2**20  # of JSON in a file
+MAX_VALUES: Final = 2_000_000
+_GZIP: Final = b"\x1f\x8b"  # the first bytes of a gzip file
+_OF_A_BAD_FILE: Final = (
+    EabError,
+    OSError,
+    EOFError,
+    zlib.error,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+)
+
+
+@contextmanager
+def explained(what: str, name: str) -> Iterator[None]:
+    """Raise RecordError, which says what is wrong with the file, for any error of a bad file."""
+    try:
+        yield
+    except _OF_A_BAD_FILE as error:
+        said = str(error) if isinstance(error, EabError) else reason_of(error)
+        raise RecordError(f"the {what} {name} cannot be read: {said}") from error
+
+
+def unpacked(data: bytes) -> bytes:
+    """The JSON in a file, compressed by gzip or not; RecordError if it is too large."""
+    if data.startswith(_GZIP):
+        unpacking = zlib.decompressobj(wbits=31)  # gzip
+        data = unpacking.decompress(data, MAX_BYTES)
+        if unpacking.unconsumed_tail:
+            raise RecordError(f"it has more than {MAX_BYTES // 2**20} MiB")
+    if data.count(b",") > MAX_VALUES:
+        raise RecordError(f"it has more than {MAX_VALUES:,} values")
+    return data
+
 
 Value: TypeAlias = bool | int | float | str | list[str] | None
 Values: TypeAlias = dict[str, Any]  # the values are of type Value

@@ -13,7 +13,7 @@ from eab.errors import LessonError
 from eab.events import Event, RunStarted
 from eab.formatting import quoted
 from eab.labs import measurement
-from eab.labs.batching.workloads import request_name
+from eab.labs.batching.results import request_name
 from eab.labs.bmc.results import Experiment
 from eab.labs.measurement import OfRun, Report
 from eab.labs.tuning.report import TuningReport, loads

@@ -26,9 +26,8 @@ from eab.lessons.lesson import (
     Section,
     StepSection,
 )
-from eab.lessons.measures import LessonQuantity, parse
+from eab.lessons.measures import PARTS, LessonQuantity, Source, parse
 from eab.lessons.pictures import CALCULATORS, PICTURES
-from eab.lessons.sources import PARTS, Source
 from eab.record.typed_json import NotDeclaredError, read
 
 MAX_BYTES: Final = 64 * 1024

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from eab.analysis.kv_allocation import kv_allocation
-from eab.labs.batching.results import shown, workload_of
-from eab.labs.batching.workloads import TITLES
+from eab.labs.batching.results import TITLES, shown, workload_of
 from eab.labs.measurement import Lab, Report
 from eab.labs.quantization.results import FORMATS
 from eab.labs.variants.caches import BYTES, PROCESSED, paths_chart, paths_sentence
 from eab.labs.variants.drafts import GAINS, STEPS
-from eab.lessons.measures import Unit
-from eab.lessons.sources import Source, Sources
+from eab.lessons.measures import Source, Sources, Unit
 from eab.speculation.stats import expected_tokens
 
 if TYPE_CHECKING:

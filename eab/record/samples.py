@@ -27,7 +27,7 @@ from eab.errors import ConfigError, EabError, RecordError
 from eab.events import Message, fields
 from eab.events.chat import read_messages, title_of
 from eab.formatting import quoted
-from eab.record.prompt_lines import STANDARD_STREAM, raise_if_wrong
+from eab.record.files import STANDARD_STREAM, raise_if_wrong
 from eab.text_values import is_iterable
 
 MAX_TOKENS: Final = MAX_NEW_TOKENS - 1  # per sample; its end is a step, too

@@ -17,9 +17,8 @@ from eab.figures.run_comparison import marks
 from eab.formatting import as_sentence
 from eab.lessons.lesson import ExerciseSection, Lesson, QuestionSection, Script, guide
 from eab.lessons.lesson_files import numbers_in, with_numbers
-from eab.lessons.measures import parse, written
+from eab.lessons.measures import bundled_sources, parse, written
 from eab.lessons.pictures import PICTURES, point_at
-from eab.lessons.sources import bundled_sources
 from eab.run import fold
 from eab.share.widget import BoardWidget, WithStill
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import statistics
 from collections import Counter
 
@@ -12,9 +11,10 @@ from hypothesis import strategies as st
 from made_runs import bundled, events_of, run_of
 from msgspec import structs
 
-from eab.analysis.equal_budget import independent_config, mean_tokens_per_text
 from eab.analysis.merged_runs import (
     Side,
+    independent_config,
+    mean_tokens_per_text,
     merge,
     same_prompt,
     texts_of,
@@ -25,7 +25,7 @@ from eab.checks.table_model import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.events import Forked, RunStarted
 from eab.figures.run_comparison import (
-    average_sentence,
+    average_seen,
     diff_rows,
     diff_table,
     diff_tree_sentence,
@@ -165,19 +165,19 @@ def test_the_computed_average_of_independent_samples_agrees_with_many_seeds() ->
     model = TableModel(random_table(5, 3), stop_ids=[2])
     tree = grown(model, entropy_threshold=0.0, max_paths=256, branch_factor=3)
     assert measures_of(tree)["explored"] > 0.9
-    share = re.search(r"see ([\d.]+)% to ([\d.]+)%", average_sentence(tree, 4))
-    assert share is not None
+    expected = average_seen(tree, 4)
+    assert expected is not None
     seen = [
         measures_of(grown(model, policy="independent", max_paths=4, seed=seed))["explored"]
         for seed in range(300)
     ]
     error = 4 * statistics.stdev(seen) / math.sqrt(len(seen))
-    low, high = (float(percent) / 100 for percent in share.groups())
-    assert low - error - 0.001 < statistics.mean(seen) < high + error + 0.001
+    low, high = expected
+    assert low - error < statistics.mean(seen) < high + error
 
 
 def test_a_run_that_explored_little_gives_no_average_of_samples() -> None:
-    assert average_sentence(fold(bundled("ball")), 12) == ""
+    assert average_seen(fold(bundled("ball")), 12) is None
 
 
 def test_runs_of_different_prompts_are_said_to_share_nothing() -> None:

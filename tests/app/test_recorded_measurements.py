@@ -8,12 +8,21 @@ import pandas as pd
 import pytest
 from made_runs import bundled_run
 
-from app.widgets.request_editor import requests
+from app.widgets.batching import requests
 from eab.analysis.kv_allocation import demand_of
 from eab.errors import ConfigError
 from eab.formatting import times
-from eab.labs.batching.results import agreement_sentence, schedules, shown, workload_of
-from eab.labs.batching.workloads import CLASS, MAX_REPEATS, PRESETS, WAYS, ServingRequest
+from eab.labs.batching.results import (
+    CLASS,
+    MAX_REPEATS,
+    PRESETS,
+    WAYS,
+    ServingRequest,
+    agreement_sentence,
+    schedules,
+    shown,
+    workload_of,
+)
 from eab.labs.bmc.results import (
     EXPERIMENTS,
     LABS,

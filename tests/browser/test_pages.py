@@ -384,9 +384,9 @@ def test_tune_fits_its_first_screen_and_a_click_selects_a_tile(open_page: OpenPa
 
 def test_the_selected_options_on_tune_can_be_read_in_full(open_page: OpenPage) -> None:
     page = opened(open_page, "tune", width=1024)
-    expect(page.get_by_text("This cell (")).to_be_visible()
+    expect(page.get_by_text("Probability seen").first).to_be_visible()
     boxes = page.locator(".stMain .stSelectbox input")
-    expect(boxes).to_have_count(7)
+    expect(boxes).to_have_count(6)
     for box in boxes.all():
         wide, room = box.evaluate("one => [one.scrollWidth, one.clientWidth]")
         assert wide <= room, box.input_value()

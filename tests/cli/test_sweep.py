@@ -20,7 +20,7 @@ from eab.cli import options
 from eab.config import SETTINGS
 from eab.errors import ConfigError, RunsError
 from eab.labs.tuning.cell import COLUMNS
-from eab.labs.tuning.journal import JOURNAL, TABLE
+from eab.labs.tuning.report import JOURNAL, TABLE
 from eab.run import fold
 
 SEEDS = 6  # of the sweeps that are interrupted
@@ -162,7 +162,7 @@ def test_a_sweep_killed_at_random_moments_loses_only_unfinished_cells(
 @pytest.mark.slow
 def test_ctrl_c_writes_the_table_and_says_how_to_continue(prompts: str, tmp_path: Path) -> None:
     command = sweep_command(prompts, tmp_path / "out")
-    out = signalled(signal.SIGINT, "eab.labs.tuning.journal.Journal.add", *command[3:])
+    out = signalled(signal.SIGINT, "eab.labs.tuning.report.Journal.add", *command[3:])
     assert out.returncode == 130, out.stderr
     made = len(table_of(tmp_path / "out"))
     assert 0 < made < CELLS

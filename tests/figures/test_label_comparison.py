@@ -6,7 +6,7 @@ import pytest
 from saying_model import flat_run
 
 from eab import EntropyAdaptiveBranching, Run
-from eab.analysis.student import student
+from eab.analysis.uncertainty import student
 from eab.checks.table_model import TableModel, random_table
 from eab.engine.exploring import repeat
 from eab.events import Labelled, LabelRule, Progressed

@@ -1,6 +1,6 @@
 """What is said of a prefix cache: its segments, and why it is off or empty."""
 
-from eab.analysis.prefixes import PrefixesNow, SegmentNow
+from eab.analysis.schedule import PrefixesNow, SegmentNow
 from eab.figures.kv_allocation import prefix_measures, prefix_rows, why_no_prefixes
 
 LONG = "Once upon a time, there was a little girl named Lily who loved to play in the garden"

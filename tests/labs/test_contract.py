@@ -22,11 +22,10 @@ from eab.errors import ModelError, RecordError
 from eab.events import Pause, Progressed, RunEnded
 from eab.labs import measurement
 from eab.labs.batching import measure as batching
-from eab.labs.batching.workloads import ServingRequest, Workload
+from eab.labs.batching.results import ServingRequest, Workload
 from eab.labs.bmc import measure as bmc
-from eab.labs.quantization import held_out
-from eab.labs.quantization import measure as quantization
-from eab.labs.tuning import report as tuning_results
+from eab.labs.quantization import measure
+from eab.labs.tuning import report
 from eab.labs.tuning import sweeping as tuning
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
@@ -69,7 +68,7 @@ LABS = {
         measurement,
     ),
     "quantization": Lab(
-        lambda model: quantization.measure_formats(
+        lambda model: measure.measure_formats(
             lambda weights: load_model("embedded", "cpu", "float32", weights), PROMPT, repeats=1
         ),
         measurement.Report,
@@ -92,12 +91,12 @@ LABS = {
             [TuningPrompt("a", Question(PROMPT, (), {}, ""))],
             Grid({"policy": ["fair", "greedy"]}, SHORT, (1, 2)),
         ),
-        tuning_results.TuningReport,
+        report.TuningReport,
         measurement.LabBegan,
         "tuning/sweep.json.gz",
         SimpleNamespace(
-            load=lambda file: tuning_results.loads(file.read_bytes(), str(file)),
-            dumps=tuning_results.dumps,
+            load=lambda file: report.loads(file.read_bytes(), str(file)),
+            dumps=report.dumps,
         ),
         units=(),
     ),
@@ -121,15 +120,15 @@ def no_calibration(calibrator: object) -> Generator[Progressed, None, CostModel]
 @pytest.fixture(params=list(LABS))
 def lab(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """Each laboratory in turn, with as little to measure as possible."""
-    fables = held_out.texts()[:1]
-    monkeypatch.setattr(held_out, "texts", lambda: fables)
-    monkeypatch.setattr(held_out, "known_entropies", dict)
-    monkeypatch.setattr(quantization, "ROWS", (1,))
-    monkeypatch.setattr(quantization, "WEIGHT_FORMATS", ("as-loaded", "int8"))
+    fables = measure.held_out_texts()[:1]
+    monkeypatch.setattr(measure, "held_out_texts", lambda: fables)
+    monkeypatch.setattr(measure, "known_entropies", dict)
+    monkeypatch.setattr(measure, "ROWS", (1,))
+    monkeypatch.setattr(measure, "WEIGHT_FORMATS", ("as-loaded", "int8"))
     monkeypatch.setattr("eab.labs.bmc.measure.calibrate", no_calibration)
     for module in (batching, bmc):  # a fast machine would not pause at all
         monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setitem(quantization.SIZES, "cpu", quantization.Sizes(2**16, 64, 1))
+    monkeypatch.setitem(measure.SIZES, "cpu", measure.Sizes(2**16, 64, 1))
     return LABS[request.param]
 
 

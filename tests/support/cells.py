@@ -5,6 +5,9 @@ from typing import Any
 
 from eab.config import BranchingConfig
 from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.prompt_sets import Question, TuningPrompt
+from eab.labs.tuning.report import Plan
 
 
 def cell(
@@ -41,3 +44,8 @@ def cell(
         config=config,
         **known | values,
     )
+
+
+def plan(cells: int) -> Plan:
+    """The plan of a sweep of this many cells: one prompt under one setting."""
+    return Plan(Grid(seeds=[*range(cells)]), (TuningPrompt("a", Question("A")),))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from eab.events import Event
 from eab.lessons import bundled_runs
 from eab.lessons.lesson import Lesson
-from eab.lessons.sources import Sources, bundled_sources
+from eab.lessons.measures import Sources, bundled_sources
 from eab.run import fold
 
 

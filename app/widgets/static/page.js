@@ -70,8 +70,6 @@ function showThreshold(threshold, highest) {
     const above = perStep.slice(first).reduce((sum, count) => sum + count, 0);
     write(figure, "choices", Math.exp(threshold).toFixed(1));
     write(figure, "above", above.toLocaleString("en"));
-    const note = figure.querySelector("[data-note]");
-    note?.toggleAttribute("hidden", threshold !== Number(note.getAttribute("data-note")));
   }
 }
 

@@ -8,8 +8,7 @@ from eab.analysis.schedule import Schedule
 from eab.figures.charts import BLUE, GREEN, ORANGE, laid_out, text_label
 from eab.figures.drawing import go
 from eab.figures.schedule import Across, Lane, add_idle, add_work
-from eab.labs.batching.results import shown, workload_of
-from eab.labs.batching.workloads import TITLES, Way
+from eab.labs.batching.results import TITLES, Way, shown, workload_of
 from eab.labs.measurement import Report
 
 AXES: Final[dict[Across, str]] = {

@@ -17,7 +17,7 @@ from typing import Final, Literal, get_args
 
 import pandas as pd
 
-from eab.analysis.kv_allocation import Demand
+from eab.analysis.kv_allocation import Demand, StepAllocation
 from eab.caches.growth import CacheWorkload, CostModel, best_r
 from eab.figures.timings import MILLI, in_ms, ms, ratio_words, repeats_words, with_spread
 from eab.formatting import counted, human_bytes, listed
@@ -285,3 +285,40 @@ def allocations_table(demand: Demand, rs: Sequence[int]) -> pd.DataFrame:
         }
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def steps_measures(steps: Sequence[StepAllocation]) -> dict[str, str]:
+    """The growths after the prompt, the rows that they copy, and the spare rows."""
+    growths = [step for step in steps[1:] if step.grew]
+    spare = sum(step.spare for step in steps) / max(1, len(steps))
+    return {
+        "Growths": f"{len(growths):,}",
+        "Rows that they copy": f"{copied_rows(growths):,}",
+        "Spare rows, mean": f"{spare:,.1f}",
+    }
+
+
+def run_curve(demand: Demand, rs: Sequence[int], r: int | None) -> Chart:
+    """The rows that growths copy and the spare rows of all steps, by r."""
+    counts = {"rows copied": copied_rows, "spare rows, if attention reads them": spare_rows}
+    lines = {
+        name: {x: Timing((count(demand.at(x)),)) for x in rs} for name, count in counts.items()
+    }
+    mark = None if r is None else (r, f"r = {r}")
+    return Chart(R_AXIS, "rows in all steps, without 0", lines, log="xy", ticks=rs, mark=mark)
+
+
+def copied_rows(steps: Sequence[StepAllocation]) -> int:
+    """How many rows all growths copy."""
+    return sum(step.copied for step in steps)
+
+
+def spare_rows(steps: Sequence[StepAllocation]) -> int:
+    """The spare rows of all steps after the prompt."""
+    return sum(step.spare for step in steps[1:])
+
+
+def run_curve_sentence(best: int | None) -> str:
+    """The r that the cost model prefers for the run, if there is one."""
+    padded = "" if best is None else f"With padded attention, the cost model prefers r = {best}. "
+    return f"{padded}With sliced attention, only copies cost time."

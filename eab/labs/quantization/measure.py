@@ -6,15 +6,18 @@ the model are in memory. Their steps alternate, so a disturbance of the machine 
 Also how fast the machine reads weights and multiplies, the two limits of the roofline.
 """
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor
 
+from eab.assets import ASSETS
 from eab.caches.timing import NO_LIMIT, now, prefilled_tree, time_step
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
@@ -22,7 +25,6 @@ from eab.errors import ModelError
 from eab.events import Progressed, RunEnded
 from eab.formatting import counted
 from eab.labs.measurement import Counter, LabBegan, LabEvent, Row, Values
-from eab.labs.quantization import held_out
 from eab.models.base import LanguageModel, refuse_own_memory
 from eab.models.machine import describe_machine
 from eab.models.transformers_model import TransformersModel
@@ -31,6 +33,26 @@ from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
 
 if TYPE_CHECKING:
     from eab.models.transformers_model import TransformersModel
+
+
+FOLDER: Final = ASSETS / "quantization"
+FABLES: Final = FOLDER / "held_out.txt"
+SEPARATOR: Final = "\n\n"
+
+
+@cache
+def held_out_texts() -> tuple[str, ...]:
+    """Fables that are not in the training data of any bundled model."""
+    return tuple(FABLES.read_text(encoding="utf-8").strip().split(SEPARATOR))
+
+
+@cache
+def known_entropies() -> dict[str, float]:
+    """Prompts whose next word has a known distribution, and its entropy in bits."""
+    entropies: dict[str, float] = json.loads(
+        (FOLDER / "known_entropies.json").read_text(encoding="utf-8")
+    )
+    return entropies
 
 
 _COLUMNS: Final = 4096
@@ -129,8 +151,8 @@ def _with_rows(load: Load, weights: str) -> TransformersModel:
 
 def _texts(model: LanguageModel, prompt: str) -> tuple[_Texts, int]:
     config = BranchingConfig(chat=False)  # a chat template would be measured, too
-    fables = [model.encode(text, config)[: model.context] for text in held_out.texts()]
-    known = held_out.known_entropies() if model.card.name == _KNOWN else {}
+    fables = [model.encode(text, config)[: model.context] for text in held_out_texts()]
+    known = known_entropies() if model.card.name == _KNOWN else {}
     texts = _Texts(
         fables,
         model.encode(prompt, config),

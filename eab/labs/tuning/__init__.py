@@ -2,5 +2,5 @@
 
 Read in this order: `grid` (the settings to try), `prompt_sets` (the prompts to try them on), `cell`
 (the result of one cell), `measure` (from a run to its cell), `sweeping` (the whole sweep),
-`in_process` and `ray_actors` (where its runs are made), `journal` (the finished cells).
+`executors` (where its runs are made), `report` (the files of a sweep).
 """

@@ -12,7 +12,7 @@ from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any, Final
 
-from eab.analysis.student import student
+from eab.analysis.uncertainty import student
 from eab.config import SETTINGS, BranchingConfig
 from eab.labs.tuning.cell import Cell, Quantity
 from eab.labs.tuning.grid import WITHOUT_EFFECT

@@ -1,17 +1,150 @@
-"""Charts: the heat map of a sweep, the pilot of a threshold, and how well scores do."""
+"""Charts, sentences and tables of sweeps; differences within the error count as no difference."""
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import asdict
+from typing import Any, Final
 
-from eab.config import BranchingConfig
+import pandas as pd
+
+from eab.config import SETTINGS, BranchingConfig
 from eab.figures.charts import BLUE, GREY, ORANGE, add_line, laid_out, line_style
 from eab.figures.drawing import go
+from eab.formatting import counted, human_bytes
 from eab.labs.measurement import Report
 from eab.labs.tuning.cell import COSTS, PATHS, Cell, Quantity
 from eab.labs.tuning.evaluation_report import AUROC, GREEDY, INDEPENDENT, TREE
-from eab.labs.tuning.frontier import Mean, SettingPoint, setting_points
-from eab.labs.tuning.recommendation import THRESHOLDS, Recommendation
-from eab.labs.tuning.sentences import label, mean_words, setting_words, value_words
+from eab.labs.tuning.frontier import (
+    Mean,
+    SettingPoint,
+    baseline,
+    beats,
+    best_setting,
+    beyond_baseline,
+    has_effect,
+    pareto_front,
+    setting_points,
+    varying,
+)
+from eab.labs.tuning.recommendation import THRESHOLDS, Recommendation, Wanted
+from eab.settings import Steps
+from eab.timing import NO_DIFFERENCE, NOTHING_YET
+
+HEADINGS: Final = ("Setting", "Cost", "Gain", "Against independent sampling", "Front")
+_SHAPING: Final = ("entropy_threshold", "branch_factor", "max_paths", "policy")
+
+
+def label(setting: str) -> str:
+    """The name of a setting as shown on the page, with its unit."""
+    return f"{SETTINGS[setting].label}{' (nats)' if setting == 'entropy_threshold' else ''}"
+
+
+def value_words(setting: str, value: Any) -> str:
+    """The value of a setting as text."""
+    widget = SETTINGS[setting].widget
+    if isinstance(widget, Steps):
+        return widget.label(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def setting_words(config: BranchingConfig, names: Sequence[str] = _SHAPING) -> str:
+    """The settings that shape the tree: "entropy threshold 0.65, branch factor 3"."""
+    named = [name for name in names if has_effect(name, config)]
+    words = [
+        f"{SETTINGS[name].label.lower()} {value_words(name, getattr(config, name))}"
+        for name in named
+    ]
+    return ", ".join(words) or "the settings that do not vary"
+
+
+def sweep_measures(points: Sequence[SettingPoint], cells: Sequence[Cell]) -> dict[str, str]:
+    """What the means are taken over, and how many cells were made without the model."""
+    seeds = sorted({point.gain.seeds for point in points}) or [0]
+    return {
+        "Prompts": f"{len({cell.prompt_id for cell in cells}):,}",
+        "Seeds per setting": " to ".join(dict.fromkeys(map(str, (seeds[0], seeds[-1])))),
+        "Cells": f"{len(cells):,}",
+        "Resimulated": f"{sum(cell.made == 'resimulated' for cell in cells) / len(cells):.0%}",
+    }
+
+
+def answer_sentence(points: Sequence[SettingPoint], gain: Quantity) -> str:
+    """The best setting, its gain, and how many other settings are not measurably worse."""
+    if not points:
+        return "No setting has run on every prompt yet."
+    best = best_setting(points, gain)
+    named = setting_words(best.config, varying(point.config for point in points))
+    words = f"{named[0].upper()}{named[1:]}: {gain.label.lower()} {best.gain.value:.3g}"
+    alike = sum(beats(best, other, gain) is not True for other in points if other is not best)
+    if alike:
+        others = f"{counted(alike, 'other setting')} {'is' if alike == 1 else 'are'} not"
+        return f"{words}; {others} measurably worse."
+    return f"{words}; every other setting is measurably worse." if points[1:] else f"{words}."
+
+
+def heat_sentence(points: Sequence[SettingPoint], gain: Quantity, fixed: Sequence[str] = ()) -> str:
+    """What the heat map shows; `fixed` settings vary only outside these points."""
+    return f"{gain.label} with {setting_words(points[0].config, fixed)}." if points else NOTHING_YET
+
+
+def mean_words(amount: Mean, of: Quantity) -> str:
+    """A mean with its margin and unit: "4.2 ± 0.5 answers", "12.0 KiB"."""
+    if of.unit == "bytes":
+        margin = f" ± {human_bytes(amount.margin)}" if amount.margin is not None else ""
+        return f"{human_bytes(amount.value)}{margin}"
+    # A margin far below the last digit shown is a rounding error.
+    is_rounding = amount.margin is not None and amount.margin < 1e-6 * max(1.0, abs(amount.value))
+    margin = "" if amount.margin is None else f" ± {0 if is_rounding else amount.margin:.2g}"
+    value = f"{amount.value:,.0f}" if amount.value >= 100 else f"{amount.value:.3g}"
+    unit = of.unit.removesuffix("s") if value == "1" and not margin else of.unit
+    return f"{value}{margin} {unit}".strip()
+
+
+def setting_rows(
+    points: Sequence[SettingPoint], cost: Quantity, gain: Quantity
+) -> list[tuple[str, ...]]:
+    """One row of text per setting, cheapest first."""
+    front = {id(point) for point in pareto_front(points, gain)}
+    line = baseline(points)
+    names = varying(point.config for point in points)
+    return [
+        (
+            setting_words(point.config, names),
+            mean_words(point.cost, cost),
+            mean_words(point.gain, gain),
+            "–" if point.is_baseline else _difference(beyond_baseline(point, line), gain),
+            "yes" if id(point) in front else "",
+        )
+        for point in sorted(points, key=lambda point: point.cost.value)
+    ]
+
+
+def _difference(difference: Mean | None, gain: Quantity) -> str:
+    if difference is None:
+        return "not compared"
+    if not difference.excludes_zero:
+        return NO_DIFFERENCE
+    return f"{'+' if difference.value > 0 else ''}{mean_words(difference, gain)}"
+
+
+def settings_table(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity) -> pd.DataFrame:
+    """One row of numbers per setting: all settings, means and standard errors over the seeds."""
+    front = {id(point) for point in pareto_front(points, gain)}
+    return pd.DataFrame(
+        [
+            {name: value for name, value in asdict(point.config).items() if name != "seed"}
+            | {
+                f"{cost.column}_mean": point.cost.value,
+                f"{cost.column}_error": point.cost.error,
+                f"{gain.column}_mean": point.gain.value,
+                f"{gain.column}_error": point.gain.error,
+                "seeds": point.gain.seeds,
+                "cells": point.cells,
+                "on_front": id(point) in front,
+            }
+            for point in points
+        ]
+    )
+
 
 # From cream to blue; text on the tiles is readable on every colour in between.
 _SCALE: Final = [[0.0, "#fdf6e3"], [0.5, "#a9d0ee"], [1.0, "#5aa3da"]]
@@ -29,7 +162,10 @@ def heat_figure(
     """
     figure = go.Figure()
     columns, rows = _values(points, across), _values(points, down)
-    place = {(_words(point.config, across), _words(point.config, down)): point for point in points}
+    place = {
+        (_value_words(point.config, across), _value_words(point.config, down)): point
+        for point in points
+    }
     grid = [[place.get((column, row)) for column in columns] for row in rows]
     figure.add_heatmap(
         x=columns,
@@ -44,8 +180,8 @@ def heat_figure(
     )
     brief = len(points) > _MOST_TILES_WITH_ERROR
     figure.add_scatter(
-        x=[_words(point.config, across) for point in points],
-        y=[_words(point.config, down) for point in points],
+        x=[_value_words(point.config, across) for point in points],
+        y=[_value_words(point.config, down) for point in points],
         customdata=list(range(len(points))),
         mode="markers+text",
         text=[_tile(point.gain, brief) for point in points],
@@ -70,7 +206,7 @@ def heat_figure(
     return figure
 
 
-def _words(config: BranchingConfig, setting: str) -> str:
+def _value_words(config: BranchingConfig, setting: str) -> str:
     return value_words(setting, getattr(config, setting)) if setting else ""
 
 
@@ -90,18 +226,18 @@ def _hover(point: SettingPoint, gain: Quantity) -> str:
     return f"{setting_words(point.config)}<br>{gain.label}: {mean_words(point.gain, gain)}"
 
 
-def pilot_figure(pilot: Sequence[Cell], advice: Recommendation) -> go.Figure:
+def pilot_figure(
+    pilot: Sequence[Cell], wanted: Wanted, number: float, advice: Recommendation
+) -> go.Figure:
     """The targeted quantity over the pilot's thresholds, with 95% intervals over the seeds."""
-    wanted, number = advice.wanted
     of = PATHS if wanted == "paths" else COSTS[wanted]
     points = sorted(
         setting_points(pilot, COSTS["tokens"], of),
         key=lambda point: point.config.entropy_threshold,
     )
     figure = go.Figure()
-    thresholds = [point.config.entropy_threshold for point in points]
     hover = f"%{{x:.2f}} nats: %{{y:.1f}} {wanted}"
-    means = [(x, point.gain.value) for x, point in zip(thresholds, points, strict=True)]
+    means = [(point.config.entropy_threshold, point.gain.value) for point in points]
     add_line(figure, "pilot, mean and interval", means, line_style(0), hover)
     margins = [point.gain.margin or 0.0 for point in points]
     figure.update_traces(error_y={"type": "data", "array": margins, "thickness": 1, "width": 3})
@@ -109,18 +245,16 @@ def pilot_figure(pilot: Sequence[Cell], advice: Recommendation) -> go.Figure:
     figure.add_scatter(
         name="recommended",
         mode="markers",
-        x=[advice.threshold],
-        y=[advice.value],
+        x=[advice.config.entropy_threshold],
+        y=[advice.predicted[wanted].value],
         marker={"symbol": "star", "size": 17, "color": ORANGE},
         hovertemplate=f"recommended, {hover}<extra></extra>",
     )
-    # no labels for added thresholds, which are too close together
-    ticks = [threshold for threshold in thresholds if threshold in THRESHOLDS] or thresholds
     figure.update_xaxes(
         title="entropy threshold (nats, log scale)",
         type="log",
-        tickvals=ticks,
-        ticktext=[f"{threshold:g}" for threshold in ticks],
+        tickvals=THRESHOLDS[::4],
+        ticktext=[f"{threshold:g}" for threshold in THRESHOLDS[::4]],
     )
     figure.update_yaxes(title=f"{of.axis} per run", rangemode="tozero")
     return laid_out(figure, 320)

@@ -24,7 +24,7 @@ from eab.errors import ConfigError, QuestionsError, check_one_of
 from eab.events import Message
 from eab.events.fields import MAX_RULE, PromptText, RuleText
 from eab.formatting import counted, quoted
-from eab.record.prompt_lines import Line, checked_id, default_id, items_of, lines_of, read_text
+from eab.record.files import Line, checked_id, default_id, items_of, lines_of, read_text
 from eab.record.typed_json import NotDeclaredError, read
 
 QUESTIONS: Final = ASSETS / "questions" / "embedded.jsonl"  # for the embedded model

@@ -25,14 +25,12 @@ from eab.events import ModelCard, Progressed, RunEnded
 from eab.formatting import counted, human_seconds
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.journal import Journal
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.recommendation import MOST_REFINEMENTS, Wanted, next_threshold
+from eab.labs.tuning.report import Journal, SweepEvent, plan_of, sweep_began
 from eab.settings import Real
 
 if TYPE_CHECKING:
-    from eab.labs.tuning.report import SweepEvent
     from eab.models.base import LanguageModel
 
 # Without the model, a finished run can be recomputed for other values of these (eab.what_if).
@@ -152,7 +150,7 @@ def sweep(
         ConfigError: There are no prompts, or values of a combination contradict each other.
         RecordError: The folder cannot be used, or has the cells of another model.
     """
-    from eab.labs.tuning.in_process import InProcess
+    from eab.labs.tuning.executors import InProcess
 
     measurement = measurement or Measurement()
     executor = InProcess(model, measurement, draft)
@@ -221,38 +219,21 @@ def report_sweep(
     prompts: Sequence[TuningPrompt],
     grid: Grid,
     known: Sequence[Cell] = (),
-    target: tuple[Wanted, float] | None = None,
-) -> Iterator["SweepEvent"]:
+) -> Iterator[SweepEvent]:
     """Make the cells of a grid that are not known; the sweep ends as `failed` if any cell failed.
-
-    With a target, it is the pilot of a threshold: cells follow at thresholds between those of the
-    grid, as long as `next_threshold` returns one, resimulated from the grid's runs if that is
-    exact. RecordError if the known cells, from a stopped sweep, were made with another model.
+    RecordError if the known cells, from a stopped sweep, were made with another model.
     """
-    from eab.labs.tuning.in_process import InProcess
-    from eab.labs.tuning.report import plan_of, sweep_began  # imports pandas
     from eab.models.machine import describe_machine
 
-    how, card, plan = Measurement(), model.card, plan_of(prompts, grid)
-    executor = InProcess(model, how, remember=target is not None)
-    cells, failures, made, refining = list[Cell](), list[str](), grid, ""
-    for number in range(1 if target is None else 1 + MOST_REFINEMENTS):
-        for index, step in enumerate(sweep_with(executor, prompts, made, None, how, known)):
-            if number == index == 0:
-                _check_known(step, known)
-                of = None if target is not None else plan
-                machine, done = describe_machine(card.device), len(step.cells)
-                yield sweep_began(card.full_name, card.dtype, machine, plan.cells, of, done)
-            cells += step.cells
-            failures += step.failures
-            yield from step.cells
-            share = (step.done + step.failed) / step.total
-            yield Progressed(1.0 if number else share, refining or _progress(step))
-        threshold = None if target is None else next_threshold(cells, *target)
-        if threshold is None or threshold in made.varied["entropy_threshold"]:  # its cells failed
-            break
-        made = replace(grid, varied={"entropy_threshold": [threshold]})
-        refining = f"Refining: {threshold:g} nats"
+    card, failures = model.card, list[str]()
+    for index, step in enumerate(sweep(model, prompts, grid, known=known)):
+        if index == 0:
+            _check_known(step, known)
+            machine, done = describe_machine(card.device), len(step.cells)
+            yield sweep_began(card.full_name, card.dtype, machine, plan_of(prompts, grid), done)
+        failures += step.failures
+        yield from step.cells
+        yield Progressed((step.done + step.failed) / step.total, _progress(step))
     if failures:
         words = f"{counted(len(failures), 'cell')} failed; the first: {failures[0]}"
         yield RunEnded(0, "failed", words)

@@ -10,7 +10,7 @@ from page_walk import Tab, opened
 from app.server.rules import PUBLIC
 from app.state.process import worker
 from eab import record
-from eab.analysis.equal_budget import independent_config
+from eab.analysis.merged_runs import independent_config
 from eab.events import RunStarted
 from eab.figures.run_comparison import measures_of, takeaway_sentence
 from eab.lessons import bundled_runs
@@ -90,6 +90,7 @@ def test_the_engine_makes_independent_samples_at_the_same_budget_and_a_reload_fi
     assert reloaded.words == page.words
     assert reloaded.table[0].value.equals(table)
 
+    assert {one.label: one.value for one in page.metric}["Independent texts"] == str(count)
     assert not page.warning
     page.put(diff_budget="Number of texts")
     texts = len(bundled_run("market").leaves())
@@ -98,7 +99,7 @@ def test_the_engine_makes_independent_samples_at_the_same_budget_and_a_reload_fi
         f"out of date, sample again: it has {count} texts instead of {texts}"
         in page.warning[0].value
     )
-    assert "A sent" not in page.captions, "it would speak of samples that are not shown"
+    assert not page.metric, "they would speak of samples that are not shown"
     page.put(diff_budget="Tokens through the model")
     assert not page.warning
 

@@ -4,7 +4,7 @@ import pytest
 from lesson_sources import SMALL
 from page_walk import Tab, opened
 
-from app.server import lesson_shelf
+from app.state import learning
 from app.state.what_if import WhatIfSettings
 from eab.errors import LessonError
 
@@ -101,12 +101,13 @@ def test_a_bad_lesson_file_is_explained_and_the_lesson_stays(page: Tab) -> None:
 
 
 def test_the_number_of_kept_uploads_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lesson_shelf, "MOST", 2)
+    monkeypatch.setattr(learning, "MAX_UPLOADED", 2)
     first, *_ = [
-        lesson_shelf.add(SMALL.replace("Small", f"Small {number}").encode()) for number in range(3)
+        learning.add_uploaded(SMALL.replace("Small", f"Small {number}").encode())
+        for number in range(3)
     ]
     with pytest.raises(LessonError, match="on this server"):
-        lesson_shelf.find(first.id)
+        learning.lesson_with_id(first.id)
 
 
 def test_the_run_of_this_tab_can_feed_the_lesson() -> None:

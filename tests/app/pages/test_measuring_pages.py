@@ -12,11 +12,9 @@ from page_walk import Tab, opened
 from app.state.process import worker
 from eab.analysis.kv_allocation import demand_of, kv_allocation
 from eab.figures.kv_allocation import allocation_sentence
-from eab.labs.batching.results import BATCHING, shown
-from eab.labs.batching.workloads import PRESETS, WAYS
-from eab.labs.bmc.results import EXPERIMENTS, LABS, Experiment
-from eab.labs.bmc.run_pictures import steps_measures
-from eab.labs.quantization import held_out, measure
+from eab.labs.batching.results import BATCHING, PRESETS, WAYS, shown
+from eab.labs.bmc.results import EXPERIMENTS, LABS, Experiment, steps_measures
+from eab.labs.quantization import measure
 from eab.labs.quantization.results import FORMATS
 from eab.labs.variants.caches import BYTES, CACHES_LAB
 from eab.labs.variants.drafts import ONE_PATH_ONLY, paying_sentence
@@ -229,8 +227,8 @@ def quantization() -> Tab:
 
 @pytest.mark.slow
 def test_formats_are_measured_here(quantization: Tab, monkeypatch: pytest.MonkeyPatch) -> None:
-    fables = held_out.texts()[:1]
-    monkeypatch.setattr(held_out, "texts", lambda: fables)
+    fables = measure.held_out_texts()[:1]
+    monkeypatch.setattr(measure, "held_out_texts", lambda: fables)
     monkeypatch.setattr(measure, "WEIGHT_FORMATS", (AS_LOADED, "int8"))
     monkeypatch.setattr(measure, "ROWS", (1, 3))
     monkeypatch.setitem(measure.SIZES, "cpu", measure.Sizes(2**22, 256, 2))

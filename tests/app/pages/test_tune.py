@@ -1,5 +1,5 @@
 """The Tune page without a browser: the recorded sweep, the user's own sweeps, Stop, names, errors,
-the recommender, and the links to Explore and Compare.
+the recommender, and the links to Explore.
 """
 
 import re
@@ -22,9 +22,9 @@ from eab.labs.tuning.cell import COSTS, GAINS
 from eab.labs.tuning.evaluation_report import EVALUATION, verdict
 from eab.labs.tuning.frontier import best_setting, setting_points
 from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.pictures import answer_sentence, sweep_measures
 from eab.labs.tuning.prompt_sets import SETS, Question, TuningPrompt, bundled_prompts
 from eab.labs.tuning.report import Plan, TuningReport, dumps
-from eab.labs.tuning.sentences import answer_sentence, over_words
 from eab.lessons import bundled_runs
 
 STOP, PILOT_STOP = "tune_stop", "tune_pilot_stop"
@@ -53,6 +53,11 @@ def swept(page: Tab) -> Tab:
     return page
 
 
+def shown_measures(page: Tab) -> dict[str, str]:
+    """The metrics on the page."""
+    return {one.label: one.value for one in page.metric}
+
+
 def listing(page: Tab) -> Tab:
     """Open the list of sweeps."""
     return page.remember(open_sweep=True)
@@ -64,7 +69,7 @@ def test_the_first_visit_shows_the_recorded_sweep(page: Tab) -> None:
     cost, gain = COSTS["tokens"], GAINS["distribution_error"]
     points = setting_points(recorded.cells, cost, gain)
     assert page.words[0] == answer_sentence(points, gain)
-    assert over_words(points, recorded.cells) in page.captions
+    assert shown_measures(page).items() >= sweep_measures(points, recorded.cells).items()
     assert "Recorded: embedded, float32, on " in page.captions
     assert page.charts == 1
     assert len(page.table[0].value) == len(points)
@@ -95,7 +100,7 @@ def test_a_reload_restores_a_sweep_that_ran_here_and_a_cell_opens_on_explore(pag
     assert "Run: 24 cells; the model makes at least 16 runs; about " in page.captions
     listing(swept(page))
     assert page.value("tune_shown") == "Sweep"
-    assert "Means over 2 prompts and 2 seeds." in page.captions
+    assert shown_measures(page)["Seeds per setting"] == "2"
     assert "Measured here: embedded" in page.captions
     assert "; 3 other settings are not measurably worse." in page.said
     assert "from earlier runs here" in page.captions  # the next estimate uses the measured times
@@ -103,13 +108,12 @@ def test_a_reload_restores_a_sweep_that_ran_here_and_a_cell_opens_on_explore(pag
     assert "Measured here: embedded" in reloaded.captions
     assert page.table[0].value.equals(reloaded.table[0].value)
 
-    shown = next(one.value for one in page.caption if one.value.startswith("This cell"))
+    shown = shown_measures(page)
     page.press("tune_open").run_to_its_end()
     assert page.session_state["prompt"] == "My favorite color is"
     assert page.session_state["set_min_fork_weight"] == 0.0
     tree = page.session_state["run_slot"][0].state.run
-    assert f"{tree.tokens_needed} tokens" in shown.replace(",", "")
-    assert f"{len(tree.leaves())} path" in shown
+    assert (shown["Tokens"], shown["Paths"]) == (f"{tree.tokens_needed:,}", f"{len(tree.leaves())}")
 
 
 @pytest.mark.slow
@@ -176,12 +180,12 @@ def test_a_sweep_is_saved_renamed_and_opened_in_another_tab_unless_it_is_gone(
     for tab in (other, linked):
         assert tab.value("tune_shown") == "kept coins"
         assert saved.id in tab.query_params["sweep"]
-        assert "2,160 cells" in tab.captions
+        assert shown_measures(tab)["Cells"] == "2,160"
     other.press("rename_sweep", **{f"rename_{saved.id}_sweep": "two"})
     assert store.all()[0].name == "two"
     other.press("delete_sweep").press("delete_for_good_sweep")
     assert store.all() == []
-    assert "2,160 cells" in other.captions, "what the tab shows stays"
+    assert shown_measures(other)["Cells"] == "2,160", "what the tab shows stays"
     linked.put(tune_shown="Recorded sweep")
     assert "sweep" not in linked.query_params
     page.put(saved_sweep=saved.id)
@@ -278,24 +282,15 @@ def test_the_settings_of_the_answer_go_into_the_controls_of_explore(page: Tab) -
     assert shown == {"branch_factor": best.branch_factor, "max_paths": best.max_paths}
 
 
-def test_two_cells_are_compared_as_one_tree(page: Tab) -> None:
-    assert page.button(key="tune_compare").disabled
-    page.put(tune_cell_other=3).press("tune_compare")
-    assert page.session_state["diff_a"] == page.session_state["diff_b"] == "cell"
-    page.go_to("compare").until(lambda: "A: entropy threshold" in page.captions)
-
-
-def test_the_recommender_predicts_and_the_check_lies_in_its_interval() -> None:
+def test_the_recommender_predicts() -> None:
     page = opened("tune", view="threshold").put(tune_max_new_tokens=6, tune_pilot_set=OWN)
     page.put(tune_own="My favorite color is\nI have a pet", tune_wanted_number=6)
     page.press("tune_pilot_start").run_to_its_end(PILOT_STOP).run()
-    [sentence] = [one for one in page.words if " nats" in one]
-    assert "paths per run" in sentence
-    assert [*page.table[0].value["Measured with other seeds"]] == ["not measured yet"] * 2
-    page.press("tune_check").run_to_its_end(PILOT_STOP).run()
-    assert [*page.table[0].value["Inside the interval"]] == ["yes", "yes"]
+    shown = page.table[0].value["Recommended"]
+    assert [*shown.index] == ["Threshold", "Paths per run", "Tokens per run"]
+    assert abs(float(shown["Paths per run"]) - 6) < 2
     page.press("tune_use_recommended")
-    assert f"{page.session_state['set_threshold_nats']:g} nats" in sentence
+    assert f"{page.session_state['set_threshold_nats']:g} nats" == shown["Threshold"]
 
 
 def test_the_recorded_evaluation_says_whether_trees_find_wrong_answers() -> None:

@@ -4,8 +4,6 @@ In a browser, the board's threshold line and its list send the request (see
 tests/browser/test_what_if_and_diff.py). Here, the request is put into the session.
 """
 
-import re
-
 import pytest
 from made_runs import bundled
 from page_walk import Tab, opened
@@ -14,7 +12,6 @@ from app.state.what_if import WhatIfSettings
 from eab.config import AllocationStep
 from eab.events import RowsAllocated
 from eab.figures.memory_captions import memory_sentence
-from eab.formatting import counted
 from eab.run import fold
 from eab.what_if.resimulate import resimulate
 
@@ -77,20 +74,3 @@ def test_a_run_that_cannot_be_recomputed_is_explained_and_stays(page: Tab) -> No
 def test_a_request_about_another_run_changes_nothing(page: Tab) -> None:
     before = page.board
     assert ask(page, 0.9, name="count").board == before
-
-
-def threshold_words(page: Tab) -> str:
-    """The text below the threshold slider."""
-    return re.sub("<[^>]+>", "", " ".join(one.proto.body for one in page.sidebar.get("html")))
-
-
-def test_the_text_below_the_slider_says_how_many_texts_a_threshold_leaves() -> None:
-    page = opened().put(set_threshold_nats=1.0).put(set_max_paths=6)
-    page.generate(prompt="Two birds sat on a wall.", set_max_new_tokens=24)
-    leaves = len([path for path in page.board["paths"] if path["status"] == "finished"])
-    assert f"about {counted(leaves, 'text')}." in threshold_words(page)
-    page.put(set_threshold_nats=page.slider(key="set_threshold_nats").max)
-    assert ": 0 of" in threshold_words(page)
-    assert "about 1 text." in threshold_words(page)
-    page.put(set_threshold_nats=0.1)
-    assert "about" not in threshold_words(page)  # only the model knows

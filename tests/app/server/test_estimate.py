@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from cells import cell
+from cells import cell, plan
 from page_walk import Tab, opened
 
 from app.server import estimate
@@ -48,9 +48,10 @@ def test_the_pace_comes_from_the_newest_run_with_the_nearest_path_limit() -> Non
 def test_sweeps_are_estimated_from_the_newest_sweep_of_the_model_per_run_and_token() -> None:
     config = BranchingConfig(max_new_tokens=10)
 
-    def swept(model: str, runs: int, seconds: float) -> LiveTask[TuningReport]:
+    def swept(model: str, runs: int, seconds: float, known: int = 0) -> LiveTask[TuningReport]:
         asked = (Request("a prompt", config),)
         task = LiveTask(Job("sweep", model, TuningReport(), lambda _: iter(()), asked))
+        task.apply(sweep_began(model, "float32", "a machine", plan(2 * runs or 1), known))
         for seed in range(runs):
             task.apply(cell(0.3, seed, settings={"max_new_tokens": 10}, seconds=seconds))
             task.apply(cell(0.9, seed, made="resimulated", seconds=None))
@@ -62,8 +63,7 @@ def test_sweeps_are_estimated_from_the_newest_sweep_of_the_model_per_run_and_tok
     assert [one.seconds for one in timed] == [0.5] * 4
     assert estimate.timed_cells("other", [*earlier, swept("other", 0, 0.0)]) == []
     grid = Grid({"entropy_threshold": (0.3, 0.9)}, BranchingConfig(max_new_tokens=20), (1, 2, 3))
-    resumed = swept("embedded", 4, 7.0)
-    resumed.apply(sweep_began("embedded", "float32", "a machine", 8, known=6))
+    resumed = swept("embedded", 4, 7.0, known=6)
     assert [one.seconds for one in estimate.timed_cells("embedded", [resumed])] == [7.0]
     items = items_of([TuningPrompt("a", Question("a prompt", (), {}, ""))], grid)
     assert estimate.sweep_seconds(items, timed) == pytest.approx(1.2 * 3 * 20 * 0.5 / 10)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cells import cell
+from cells import cell, plan
 from made_runs import bundled
 from msgspec import structs
 
@@ -27,7 +27,7 @@ Store = NamedStore[Any]
 
 
 def report(cells: int = 3) -> TuningReport:
-    began = sweep_began("tiny", "float32", "a machine", cells)
+    began = sweep_began("tiny", "float32", "a machine", plan(cells))
     made = [cell(0.5, seed, correct=0.5, brier=0.25) for seed in range(cells)]
     return TuningReport().collect([began, *made, RunEnded(0, "finished")])
 

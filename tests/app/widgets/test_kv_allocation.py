@@ -8,7 +8,7 @@ from eab.lessons import bundled_runs
 
 
 def all_caches() -> None:
-    from app.widgets.kv_allocation import kv_allocation_section
+    from app.widgets.measured import kv_allocation_section
     from eab.lessons import bundled_runs
 
     kv_allocation_section(
@@ -19,7 +19,7 @@ def all_caches() -> None:
 def own_memory() -> None:
     from msgspec import structs
 
-    from app.widgets.kv_allocation import kv_allocation_section
+    from app.widgets.measured import kv_allocation_section
     from eab.lessons import bundled_runs
     from eab.run import fold
 

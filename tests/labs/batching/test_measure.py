@@ -7,8 +7,14 @@ from made_runs import run_of
 
 from eab.errors import PromptError
 from eab.labs.batching.measure import compare_ways
-from eab.labs.batching.results import agreement_sentence, schedules, shown
-from eab.labs.batching.workloads import WAYS, ServingRequest, Workload
+from eab.labs.batching.results import (
+    WAYS,
+    ServingRequest,
+    Workload,
+    agreement_sentence,
+    schedules,
+    shown,
+)
 from eab.labs.measurement import Report
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model

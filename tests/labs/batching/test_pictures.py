@@ -8,6 +8,8 @@ from eab.figures.schedule import TimedPass, now_figure, rate
 from eab.labs.batching.pictures import AXES, batching_figure
 from eab.labs.batching.results import (
     BATCHING,
+    ServingRequest,
+    Way,
     agreement_sentence,
     pass_rows,
     requests_table,
@@ -17,7 +19,6 @@ from eab.labs.batching.results import (
     total_seconds,
     workload_of,
 )
-from eab.labs.batching.workloads import ServingRequest, Way
 from eab.labs.measurement import LabBegan, Report, Row
 from eab.timing import NOTHING_YET, Timing
 

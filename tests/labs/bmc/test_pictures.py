@@ -6,7 +6,7 @@ import pytest
 
 from eab.analysis.kv_allocation import Demand, StepRows, best_r_of
 from eab.caches.growth import CostModel
-from eab.labs.bmc import results, run_pictures
+from eab.labs.bmc import results
 from eab.labs.bmc.results import LABS, predicted_r
 from eab.labs.charts import chart_figure
 from eab.labs.measurement import Report, Row
@@ -61,16 +61,16 @@ def test_seconds_of_the_cost_model_are_not_shown():
 def test_the_curve_of_a_run_counts_rows_and_names_the_preferred_r():
     needs = tuple(StepRows(step, 10 + step, 1) for step in range(9))
     demand = Demand(needs, steps_allowed=9, paths_allowed=1, row_bytes=8)
-    copied, spare = chart_figure(run_pictures.run_curve(demand, (1, 4), None)).data
+    copied, spare = chart_figure(results.run_curve(demand, (1, 4), None)).data
     # r = 1 copies 10, 11, ... 17 rows; r = 4 copies 10 and 14, and has 3, 2, 1, 0 spare rows twice.
     assert list(copied.y) == [sum(range(10, 18)), 24]
     assert list(zip(spare.x, spare.y, strict=True)) == [(4, 12)]
     free = CostModel(copy_row=1.0, allocation=0.0, spare_row=1e-9)
     dear = CostModel(copy_row=1e-9, allocation=0.0, spare_row=1.0)
     assert [best_r_of(demand, (1, 4), costs) for costs in (free, dear)] == [4, 1]
-    assert "prefers r = 4. With" in run_pictures.run_curve_sentence(4)
-    assert run_pictures.run_curve_sentence(None).startswith("With sliced")
-    assert [*run_pictures.steps_measures(demand.at(4)).values()] == ["2", "24", "1.3"]
+    assert "prefers r = 4. With" in results.run_curve_sentence(4)
+    assert results.run_curve_sentence(None).startswith("With sliced")
+    assert [*results.steps_measures(demand.at(4)).values()] == ["2", "24", "1.3"]
 
 
 def test_differences_within_the_spread_and_single_repeats_give_no_comparison():

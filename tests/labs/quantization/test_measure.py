@@ -6,8 +6,7 @@ from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from eab.errors import ModelError
 from eab.labs.measurement import Report
-from eab.labs.quantization import held_out, measure
-from eab.labs.quantization import measure as experiments
+from eab.labs.quantization import measure
 from eab.labs.quantization.measure import log_probabilities, measure_formats
 from eab.labs.quantization.results import step_timings
 from eab.models.huggingface import HuggingFaceModel
@@ -23,11 +22,11 @@ def load(weights: str = AS_LOADED) -> HuggingFaceModel:
 @pytest.fixture(autouse=True)
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use less text, fewer rows and formats, and a smaller matrix, so that the tests are quick."""
-    fables = held_out.texts()[:2]
-    monkeypatch.setattr(held_out, "texts", lambda: fables)
-    monkeypatch.setattr(experiments, "ROWS", (1, 3))
+    fables = measure.held_out_texts()[:2]
+    monkeypatch.setattr(measure, "held_out_texts", lambda: fables)
+    monkeypatch.setattr(measure, "ROWS", (1, 3))
     monkeypatch.setitem(measure.SIZES, "cpu", measure.Sizes(2**22, 256, 2))
-    monkeypatch.setattr(experiments, "WEIGHT_FORMATS", (AS_LOADED, "int8", "nf4"))
+    monkeypatch.setattr(measure, "WEIGHT_FORMATS", (AS_LOADED, "int8", "nf4"))
 
 
 def measured(load=load, prompt: str = "A", repeats: int = 1) -> Report:
@@ -57,7 +56,7 @@ def test_formats_are_compared_with_the_model_as_loaded():
 def test_log_probabilities_are_those_of_the_plain_model():
     model = load()
     [began, *_] = [one for one in measure_formats(lambda _: model, "A", 1) if one is not None]
-    ids = [tuple(model._tokenizer.encode(text)) for text in held_out.texts()]
+    ids = [tuple(model._tokenizer.encode(text)) for text in measure.held_out_texts()]
     assert began.about["tokens"] == sum(map(len, ids))
     with torch.inference_mode():
         plain = model._model(torch.tensor([ids[0]]), use_cache=False).logits[0]

@@ -7,7 +7,7 @@ from made_runs import bundled_run
 from eab.events import RunEnded, StepTimed
 from eab.labs.charts import chart_figure
 from eab.labs.measurement import LabBegan, Report, Row, rows_table
-from eab.labs.quantization import held_out
+from eab.labs.quantization import measure
 from eab.labs.quantization.results import (
     FORMATS,
     ROOFLINE,
@@ -135,8 +135,8 @@ def test_the_point_of_a_run_is_its_median_decode_pass():
 
 
 def test_the_held_out_texts_exist_and_known_entropies_fit_the_training_data():
-    assert len(held_out.texts()) == 24
-    known, truth = held_out.known_entropies(), known_distributions(FIXED_CHOICES)
+    assert len(measure.held_out_texts()) == 24
+    known, truth = measure.known_entropies(), known_distributions(FIXED_CHOICES)
     assert known.keys() == truth.keys()
     for prompt, bits in known.items():
         assert 0 <= bits <= entropy_bits(truth[prompt]) + 1e-6

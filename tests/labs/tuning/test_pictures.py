@@ -4,8 +4,7 @@ import pandas as pd
 from cells import cell
 
 from eab.config import BranchingConfig
-from eab.labs.tuning import pictures as tuning
-from eab.labs.tuning import sentences as tuning_words
+from eab.labs.tuning import pictures
 from eab.labs.tuning.cell import COSTS, GAINS, Cell
 from eab.labs.tuning.frontier import SettingPoint, setting_points
 from eab.timing import NOTHING_YET
@@ -51,7 +50,7 @@ def fair(spread: float = 0.1) -> list[SettingPoint]:
 
 def test_the_heat_map_has_a_tile_per_setting_and_leaves_missing_ones_empty() -> None:
     found = fair()[:3]
-    heat, markers = tuning.heat_figure(found, ANSWERS, "entropy_threshold", "max_paths").data
+    heat, markers = pictures.heat_figure(found, ANSWERS, "entropy_threshold", "max_paths").data
     assert [list(row) for row in heat.z] == [[5.0, 2.0], [8.0, None]]
     assert (list(heat.x), list(heat.y)) == (["0.5", "1"], ["8", "16"])
     assert list(markers.customdata) == [0, 1, 2]
@@ -60,25 +59,25 @@ def test_the_heat_map_has_a_tile_per_setting_and_leaves_missing_ones_empty() -> 
 
 def test_a_heat_map_of_one_setting_has_one_row_and_good_tiles_are_dark() -> None:
     found = [point for point in fair() if point.config.max_paths == 8]
-    heat, _ = tuning.heat_figure(found, ANSWERS, "entropy_threshold", "").data
+    heat, _ = pictures.heat_figure(found, ANSWERS, "entropy_threshold", "").data
     assert [list(row) for row in heat.z] == [[5.0, 2.0]]
     assert not heat.reversescale
-    less_is_better = tuning.heat_figure(fair(), ERROR, "entropy_threshold", "max_paths").data[0]
+    less_is_better = pictures.heat_figure(fair(), ERROR, "entropy_threshold", "max_paths").data[0]
     assert less_is_better.reversescale
 
 
 def test_the_answer_is_the_best_setting_and_how_many_are_not_measurably_worse() -> None:
-    words = tuning_words.answer_sentence(fair(), ANSWERS)
+    words = pictures.answer_sentence(fair(), ANSWERS)
     assert words == (
         "Entropy threshold 0.5, max paths 16: distinct answers 8; every other setting is "
         "measurably worse."
     )
-    assert tuning_words.answer_sentence(fair()[:1], ANSWERS).endswith(": distinct answers 5.")
-    assert tuning_words.answer_sentence([], ANSWERS).startswith("No setting has run")
+    assert pictures.answer_sentence(fair()[:1], ANSWERS).endswith(": distinct answers 5.")
+    assert pictures.answer_sentence([], ANSWERS).startswith("No setting has run")
     some = [point for point in fair() if point.config.max_paths == 8]
-    words = tuning_words.heat_sentence(some, ANSWERS, ["max_paths", "policy"])
+    words = pictures.heat_sentence(some, ANSWERS, ["max_paths", "policy"])
     assert words == "Distinct answers with max paths 8, policy fair."
-    assert tuning_words.heat_sentence([], ANSWERS) == NOTHING_YET
+    assert pictures.heat_sentence([], ANSWERS) == NOTHING_YET
 
 
 def test_of_equal_settings_the_cheapest_is_the_best() -> None:
@@ -94,7 +93,7 @@ def test_of_equal_settings_the_cheapest_is_the_best() -> None:
         for (threshold, limit), gain in gains.items()
         for seed in range(8)
     ]
-    words = tuning_words.answer_sentence(setting_points(found, TOKENS, ANSWERS), ANSWERS)
+    words = pictures.answer_sentence(setting_points(found, TOKENS, ANSWERS), ANSWERS)
     assert words == (
         "Entropy threshold 0.5, max paths 8: distinct answers 4; 2 other settings are not "
         "measurably worse."
@@ -102,33 +101,33 @@ def test_of_equal_settings_the_cheapest_is_the_best() -> None:
 
 
 def test_differences_within_the_error_are_not_reported() -> None:
-    words = tuning_words.answer_sentence(fair(spread=20.0), ANSWERS)
+    words = pictures.answer_sentence(fair(spread=20.0), ANSWERS)
     assert words.endswith("; 3 other settings are not measurably worse.")
     cells = [cell(0.5, 1), cell(0.9, 1, distinct_answers=9)]
     single = setting_points(cells, TOKENS, ANSWERS)
-    assert "1 other setting is not measurably worse" in tuning_words.answer_sentence(
-        single, ANSWERS
-    )
-    assert "One seed has no interval" in tuning_words.over_words(single, cells)
-    assert tuning_words.over_words(points(), sweep()).endswith(
-        "33% of 36 cells follow exactly from the run at a lower threshold, without the model; "
-        "they have no time."
-    )
+    assert "1 other setting is not measurably worse" in pictures.answer_sentence(single, ANSWERS)
+    assert all("±" not in row[2] for row in pictures.setting_rows(single, TOKENS, ANSWERS))
+    assert pictures.sweep_measures(points(), sweep()) == {
+        "Prompts": "2",
+        "Seeds per setting": "3",
+        "Cells": "36",
+        "Resimulated": "33%",
+    }
 
 
 def test_the_tables_have_a_row_per_setting() -> None:
-    rows = tuning_words.setting_rows(points(), TOKENS, ANSWERS)
+    rows = pictures.setting_rows(points(), TOKENS, ANSWERS)
     assert len(rows) == 6
-    assert all(len(row) == len(tuning_words.HEADINGS) for row in rows)
+    assert all(len(row) == len(pictures.HEADINGS) for row in rows)
     assert rows[0][1] == "100 ± 0 tokens"
     compared = {row[0]: row[3] for row in rows}
     assert compared["entropy threshold 1, max paths 8, policy fair"] == "+1 ± 0.5 answers"
     independent = [row for row in rows if "policy independent" in row[0]]
     assert [row[3] for row in independent] == ["–", "–"]
     assert all("threshold" not in row[0] for row in independent)
-    table = tuning_words.settings_table(points(), TOKENS, ANSWERS)
+    table = pictures.settings_table(points(), TOKENS, ANSWERS)
     assert isinstance(table, pd.DataFrame)
     assert list(table["distinct_answers_mean"]) == [point.gain.value for point in points()]
     assert "seed" not in table.columns
     independent = BranchingConfig(policy="independent")
-    assert tuning_words.setting_words(independent) == "max paths 20, policy independent"
+    assert pictures.setting_words(independent) == "max paths 20, policy independent"

@@ -21,13 +21,13 @@ from waiting import wait_until
 from eab.assets import HOME
 from eab.config import BranchingConfig
 from eab.errors import ModelError, RunsError
-from eab.labs.tuning import ray_actors
+from eab.labs.tuning import executors
 from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.executors import RayActors
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.journal import JOURNAL, TABLE
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
-from eab.labs.tuning.ray_actors import RayActors
+from eab.labs.tuning.report import JOURNAL, TABLE
 from eab.labs.tuning.sweeping import sweep, sweep_with
 
 pytestmark = pytest.mark.slow
@@ -90,7 +90,7 @@ class TestOnACluster:
         self, cluster: ModuleType, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with RayActors(partial(saying_model, 3), HOW, workers=1):
-            monkeypatch.setattr(ray_actors, "LOAD_SECONDS", 0.5)
+            monkeypatch.setattr(executors, "LOAD_SECONDS", 0.5)
             with pytest.raises(RunsError, match="the Ray workers have not all loaded the model"):
                 RayActors(partial(saying_model, 3), HOW, workers=1)
 
@@ -104,7 +104,7 @@ from eab.labs.tuning.prompt_sets import Question
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import TuningPrompt
-from eab.labs.tuning.ray_actors import RayActors
+from eab.labs.tuning.executors import RayActors
 from eab.labs.tuning.sweeping import sweep_with
 
 prompts = [TuningPrompt("a", Question("0", (), {}, ""))]
@@ -163,12 +163,12 @@ class Unreachable(ModuleType):
 
 
 def test_a_cluster_that_cannot_be_reached_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_actors, "_import_ray", Unreachable)
+    monkeypatch.setattr(executors, "_import_ray", Unreachable)
     with pytest.raises(RunsError, match="no Ray cluster at 'host:1': nobody answers"):
         RayActors(no_model, HOW, "host:1")
 
 
 def test_auto_starts_a_local_cluster_if_none_is_running() -> None:
     ray = Unreachable()
-    ray_actors._connect(ray, ray_actors.AUTO)
+    executors._connect(ray, executors.AUTO)
     assert ray.asked == ["auto", "local"]

@@ -6,25 +6,24 @@ import math
 from typing import Any
 
 import pytest
-from cells import cell
+from cells import cell, plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eab.config import BranchingConfig
 from eab.errors import RecordError
 from eab.events import RunEnded
-from eab.labs.tuning import pictures as figures
-from eab.labs.tuning import sentences as tuning_words
+from eab.labs.measurement import MAX_BYTES
+from eab.labs.tuning import pictures
 from eab.labs.tuning.cell import COLUMNS, COSTS, GAINS, Quantity, cells_table
 from eab.labs.tuning.frontier import setting_points
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.report import TuningReport, dumps, loads, plan_of, sweep_began
-from eab.record.report import MAX_BYTES
 
 
 def report() -> TuningReport:
-    began = sweep_began("tiny", "float32", "a machine", 2)
+    began = sweep_began("tiny", "float32", "a machine", plan(2))
     cells = [cell(0.5, 1), cell(0.9, 2, "b")]
     return TuningReport().collect([began, *cells, RunEnded(0, "finished")])
 
@@ -51,7 +50,7 @@ def stopped(cells: int = 1) -> TuningReport:
     """A sweep of four cells that was stopped after this many."""
     grid = Grid({"entropy_threshold": (0.5, 0.9)}, BranchingConfig(), range(2))
     prompts = [TuningPrompt("a", Question("A coin", (), {"heads.": 1.0}, "coins"))]
-    began = sweep_began("tiny", "float32", "a machine", 4, plan_of(prompts, grid))
+    began = sweep_began("tiny", "float32", "a machine", plan_of(prompts, grid))
     made = [cell(0.5, seed) for seed in range(cells)]
     return TuningReport().collect([began, *made, RunEnded(0, "stopped")])
 
@@ -65,10 +64,10 @@ def test_a_stopped_sweep_and_its_file_know_what_is_missing() -> None:
     assert loads(dumps(stopped(4)), "a sweep").missing == 0
 
 
-def planned(cells: int = 1, **change: object) -> dict[str, Any]:
+def planned(**change: object) -> dict[str, Any]:
     """The start of a sweep of one cell, with these changes in its plan."""
     asked = [{"id": "a", "question": {"prompt": "A coin", "distribution": {"heads.": 1.0}}}]
-    return {"cells": cells, "plan": {"grid": {}, "prompts": asked} | change}
+    return {"plan": {"grid": {}, "prompts": asked} | change}
 
 
 def of_prompt(**change: object) -> dict[str, Any]:
@@ -78,10 +77,12 @@ def of_prompt(**change: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("began", "words"),
     [
-        (planned(2), "another number of cells"),
-        (planned(0, prompts=[]), "another number of cells"),
-        (planned(30_000), "more than 20,000 cells"),
-        (planned() | {"plan": None, "cells": 2**50}, "more than 20,000 cells"),
+        (planned(prompts=[]), "its plan has 0 cells"),
+        (
+            planned(grid={"seeds": [*range(1000)], "varied": {"max_paths": [*range(2, 99)]}}),
+            "plan has 97,000 cells",
+        ),
+        ({"plan": None}, "plan: expected object"),
         (planned(grid={"varied": {"max_paths": ["many"]}}), "max_paths is 'many'"),
         (planned(grid={"varied": {"r": [1] * 100_000}}), "length <= 1000"),
         (planned(grid={"seeds": [1] * 100_000}), "length <= 1000"),
@@ -91,7 +92,7 @@ def of_prompt(**change: object) -> dict[str, Any]:
         (of_prompt(question={"prompt": " "}), "empty prompt"),
         (of_prompt(question={"prompt": "A", "distribution": {"a": 0.5}}), "sum to 0.5"),
         (of_prompt(question={"prompt": "A", "distribution": {"\ud800": 1.0}}), "not valid text"),
-        (planned(2, prompts=[{"id": "a", "question": {"prompt": "A"}}] * 2), "same id"),
+        (planned(prompts=[{"id": "a", "question": {"prompt": "A"}}] * 2), "same id"),
     ],
 )
 def test_an_invalid_plan_is_refused(began: dict[str, Any], words: str) -> None:
@@ -118,7 +119,7 @@ def test_a_file_with_more_cells_than_its_plan_is_refused() -> None:
         opened(content)
 
 
-HEAD = {"model": "a", "dtype": "b", "machine": "c", "lab": "sweep", "about": {"cells": 3}}
+HEAD = {"model": "a", "dtype": "b", "machine": "c", "lab": "sweep", "about": planned()}
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ HEAD = {"model": "a", "dtype": "b", "machine": "c", "lab": "sweep", "about": {"c
     [
         changed(tables=None),
         changed(began=HEAD | {"machine": "\ud800"}),
-        changed(began=HEAD | {"about": {"cells": 10**400}}),
+        changed(began=HEAD | {"about": planned() | {"known": 10**400}}),
         changed(began=HEAD | {"lab": "bmc"}),
         changed(tables={"cells": {"key": [0] * 2_000_001}}),
         gzip.compress(bytes(MAX_BYTES + 1)),
@@ -152,19 +153,19 @@ def content() -> dict[str, Any]:
         for prompt in "ab"
         for seed in (1, 2)
     ]
-    began = sweep_began("tiny", "float32", "a machine", 8)
+    began = sweep_began("tiny", "float32", "a machine", plan(8))
     return content_of(TuningReport().collect([began, *cells, RunEnded(0, "finished")]))
 
 
 def draw_everything(found: TuningReport, cost: Quantity, gain: Quantity) -> None:
     points = setting_points(found.cells, cost, gain)
     if points:
-        figures.heat_figure(points, gain, "entropy_threshold", "").to_json()
-        tuning_words.setting_rows(points, cost, gain)
-        tuning_words.settings_table(points, cost, gain).to_csv()
-        tuning_words.answer_sentence(points, gain).encode()
-        tuning_words.heat_sentence(points, gain).encode()
-    tuning_words.over_words(points, found.cells).encode()
+        pictures.heat_figure(points, gain, "entropy_threshold", "").to_json()
+        pictures.setting_rows(points, cost, gain)
+        pictures.settings_table(points, cost, gain).to_csv()
+        pictures.answer_sentence(points, gain).encode()
+        pictures.heat_sentence(points, gain).encode()
+    pictures.sweep_measures(points, found.cells)
     cells_table(found.cells).to_parquet(None)
     dumps(found)
 
@@ -174,7 +175,7 @@ def draw_everything(found: TuningReport, cost: Quantity, gain: Quantity) -> None
     in_cells=st.lists(
         st.tuples(st.integers(0, 7), st.integers(0, len(COLUMNS) - 1), STRANGE), max_size=3
     ),
-    in_head=st.dictionaries(st.sampled_from(["model", "dtype", "machine", "cells"]), STRANGE),
+    in_head=st.dictionaries(st.sampled_from(["model", "dtype", "machine", "known"]), STRANGE),
     cost=st.sampled_from([*COSTS.values()]),
     gain=st.sampled_from([*GAINS.values()]),
 )
@@ -188,8 +189,8 @@ def test_a_corrupted_sweep_is_drawn_or_refused_with_a_short_message(
     columns = {name: [*column] for name, column in content["tables"]["cells"].items()}
     for number, column, value in in_cells:
         columns[COLUMNS[column]][number] = value
-    about = content["began"]["about"] | {name: in_head[name] for name in in_head if name == "cells"}
-    head = {name: value for name, value in in_head.items() if name != "cells"} | {"about": about}
+    about = content["began"]["about"] | {name: in_head[name] for name in in_head if name == "known"}
+    head = {name: value for name, value in in_head.items() if name != "known"} | {"about": about}
     strange = content | {"tables": {"cells": columns}, "began": content["began"] | head}
     said = ""
     try:

@@ -234,7 +234,7 @@ def test_a_sweep_reports_failed_cells_and_keeps_the_others(
     report, long = TuningReport(), TuningPrompt("long", Question("word " * 5000, (), {}, ""))
     for event in report_sweep(embedded, [long, COIN], Grid(base=SHORT, seeds=(1, 2))):
         report.apply(event)
-    assert (report.began.model, report.began.about["cells"]) == (embedded.card.full_name, 4)
+    assert (report.began.model, report.plan.cells) == (embedded.card.full_name, 4)
     assert len(report.cells) == 2
     assert report.ended.reason == "failed"
     assert "2 cells failed; the first: long, seed 1: the prompt has" in report.ended.message

@@ -7,12 +7,13 @@ import pytest
 from invented_runs import invented_run
 from page_walk import opened
 
-from app.server.suggestions import expected_paths, suggestion
+from app.server import rules
+from app.server.rules import PUBLIC
+from app.widgets.status_line import suggestion
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import RunEnded
-from eab.formatting import counted
 from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import fold
@@ -23,7 +24,7 @@ QUIET = BranchingConfig(entropy_threshold=6.0, max_new_tokens=12)
 def test_the_suggested_threshold_makes_the_same_prompt_fork(embedded: HuggingFaceModel) -> None:
     events = list(event_stream(embedded, Request("Once upon a time", QUIET)))
     assert [path.status for path in fold(events).paths] == ["finished"]
-    found = suggestion(events)
+    found = suggestion(fold(events))
     assert found is not None
     lower = replace(QUIET, entropy_threshold=found.widgets["threshold_nats"])
     assert f"{lower.entropy_threshold:.2f} nats" in found.label
@@ -33,62 +34,18 @@ def test_the_suggested_threshold_makes_the_same_prompt_fork(embedded: HuggingFac
     )
 
 
-def test_an_early_path_limit_suggests_a_higher_threshold(embedded: HuggingFaceModel) -> None:
-    """At the suggested threshold, the limit acts early in fewer than half of these runs."""
-    busy = BranchingConfig(
-        entropy_threshold=0.3,
-        max_paths=8,
-        branch_factor=2,
-        max_new_tokens=30,
-        temperature=0.5,
-        top_p=0.9,
-    )
-    early = still = 0
-    for prompt in ("The king asked the old wizard what", "Two birds sat on a wall."):
-        for seed in range(2):
-            request = Request(prompt, replace(busy, seed=seed))
-            found = suggestion(list(event_stream(embedded, request)))
-            if found is None:
-                continue
-            early += 1
-            value = found.widgets["threshold_nats"]
-            assert set(found.widgets) == {"threshold_unit", "threshold_nats"}
-            assert value > busy.entropy_threshold
-            assert found.label.startswith(f"Fork above {value:.2f} nats: ")
-            higher = replace(request.config, entropy_threshold=value)
-            run = list(event_stream(embedded, Request(prompt, higher)))
-            still += suggestion(run) is not None
-            assert len(fold(run).leaves()) > 1
-    assert early >= 4
-    assert still < early / 2
-
-
-def test_expected_paths_of_a_run_that_never_forks_and_of_one_that_always_forks() -> None:
-    run = fold(invented_run(5, 20, 8))
-    tokens = [token.entropy for path in run.paths for token in path.tokens]
-    assert expected_paths(run, max(tokens) + 1, 20) == 1
-    assert expected_paths(run, 0.0, 3) == pytest.approx(run.started.config.branch_factor**3)
-    assert expected_paths(run, 0.0, 100_000) > 256  # and no overflow
-
-
-def test_a_suggestion_whose_tree_is_known_exactly_needs_no_run(embedded: HuggingFaceModel) -> None:
-    # The path limit acts, but nothing that it changed remains at a higher threshold.
-    config = BranchingConfig(entropy_threshold=0.3, max_paths=2, branch_factor=2, max_new_tokens=30)
-    known = 0
-    for seed in (16, 18, 28):
-        at = replace(config, seed=seed)
-        events = list(event_stream(embedded, Request("Two birds sat on a wall.", at)))
-        found = suggestion(events)
-        if found is None:
-            continue
-        assert (found.what_if is None) == ("about" in found.label)
-        if found.what_if is None:
-            continue
-        known += 1
-        higher = replace(at, entropy_threshold=found.what_if)
-        run = fold(event_stream(embedded, Request("Two birds sat on a wall.", higher)))
-        assert found.label.endswith(counted(len(run.leaves()), "text"))
-    assert known == 2
+def test_an_early_path_limit_suggests_more_paths(
+    embedded: HuggingFaceModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = BranchingConfig(entropy_threshold=0.3, max_paths=8, branch_factor=2, max_new_tokens=30)
+    run = fold(event_stream(embedded, Request("Two birds sat on a wall.", busy)))
+    found = suggestion(run)
+    assert found is not None
+    assert (found.label, found.widgets) == ("Run with 16 paths", {"max_paths": 16})
+    assert found.why.startswith("Path limit reached at step ")
+    few = replace(PUBLIC, max_paths=8)
+    monkeypatch.setattr(rules, "current", lambda: few)
+    assert suggestion(run) is None, "the server allows no more"
 
 
 def test_nothing_is_suggested_if_the_path_limit_acts_late(embedded: HuggingFaceModel) -> None:
@@ -100,14 +57,14 @@ def test_nothing_is_suggested_if_the_path_limit_acts_late(embedded: HuggingFaceM
         limited = [step for path in run.paths for step in path.limited_steps]
         if limited and min(limited) * 3 >= len(run.steps):
             late += 1
-            assert suggestion(events) is None
+            assert suggestion(run) is None
     assert late > 1
 
 
 def test_fewer_paths_or_tokens_are_suggested_if_memory_ran_out() -> None:
     for paths, widgets in ((8, {"max_paths": 4}), (1, {"max_new_tokens": 10})):
         failed = [*invented_run(5, 20, paths)[:-1], RunEnded(19, "failed", "too much")]
-        found = suggestion(failed)
+        found = suggestion(fold(failed))
         assert found is not None
         assert found.widgets == widgets
 
@@ -116,7 +73,7 @@ def test_fewer_paths_or_tokens_are_suggested_if_memory_ran_out() -> None:
     "recording", bundled_runs.recordings(), ids=lambda recording: recording.file
 )
 def test_unfinished_runs_have_no_suggestion(recording: bundled_runs.Recording) -> None:
-    assert suggestion(bundled_runs.events_of(recording)[:-1]) is None
+    assert suggestion(fold(bundled_runs.events_of(recording)[:-1])) is None
 
 
 def test_the_button_sets_the_threshold_and_starts_the_run() -> None:
