@@ -15,6 +15,7 @@ from playwright.sync_api import Page, expect
 
 from eab.events import Event
 from eab.run import fold
+from eab.share.board_what_if import recomputed
 from eab.share.html_page import save_html
 from eab.token_text import visible
 
@@ -108,6 +109,20 @@ def test_all_of_many_texts_can_be_read(open_run: OpenPage) -> None:
     page.get_by_role("button", name=f"Show all {len(samples)} texts").click()
     assert texts.all_text_contents() == [visible(sample.text) for sample in samples]
     expect(page.get_by_role("button", name="Show all", exact=False)).to_have_count(1)  # the board's
+
+
+def test_the_threshold_can_be_moved_and_set_back(open_run: OpenPage) -> None:
+    events = bundled("coins")
+    page = open_run(events, reduced_motion="reduce")
+    board, slider = page.locator(".eab"), page.get_by_label("What if? Threshold (nats)")
+    for threshold in (0.71, 0.1):
+        slider.fill(str(threshold))
+        _, extra = recomputed(fold(events), threshold, 4)
+        expect(board.get_by_text(extra["notes"]["entropy"])).to_be_visible()
+    page.get_by_role("button", name="Reset: back to the recorded run").click()
+    expect(board.get_by_text("Recomputed from the recording.")).to_have_count(0)
+    page.get_by_label("Growth step r").select_option("1")
+    expect(board.get_by_text("r = 1 allocates")).to_be_visible()
 
 
 def test_without_javascript_the_page_says_that_it_needs_it(open_run: OpenPage) -> None:
