@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 FOLDER: Final = Path(__file__).parent / "static"
-Host = Literal["streamlit", "widget", "page"]
+Host = Literal["streamlit", "widget", "page", "site"]
 
 _STYLES: Final = ("board", "tree", "charts", "controls", "details", "screens")  # in order
 _COMMENT: Final = re.compile(r"^ *(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/)\n", re.MULTILINE)
@@ -53,9 +53,10 @@ def javascript(host: Host, folder: Path = FOLDER) -> str:
     return f"{script}//# sourceURL=eab-board/{host}.js\n"
 
 
-def stylesheet() -> str:
-    """The CSS of the board; every rule applies only inside `.eab`."""
-    return "".join((FOLDER / f"{name}.css").read_text(encoding="utf-8") for name in _STYLES)
+def stylesheet(*more: str) -> str:
+    """The CSS of the board; every rule applies only inside `.eab`. `more` names further files."""
+    names = (*_STYLES, *more)
+    return "".join((FOLDER / f"{name}.css").read_text(encoding="utf-8") for name in names)
 
 
 class _Module:

@@ -68,12 +68,12 @@ def to_html(run: RunState | Iterable[Event]) -> str:
     """The run as an HTML page; RecordError if it has not started."""
     state = run if isinstance(run, RunState) else fold(run)
     style, script, policy = _code()
-    data = base64.b64encode(packed(state)).decode("ascii")
-    return _PAGE.format(policy=policy, style=style, script=script, data=data)
+    return _PAGE.format(policy=policy, style=style, script=script, data=packed(state))
 
 
-def packed(run: RunState, key: str = "page") -> bytes:
-    """All that a page shows of the run, as gzipped JSON (PageData in eab/board/static/types.d.ts).
+def packed(run: RunState, key: str = "page") -> str:
+    """All that a page shows of the run: JSON (PageData in eab/board/static/types.d.ts), gzipped and
+    in base64.
 
     Args:
         key: Names the run on its board.
@@ -81,15 +81,16 @@ def packed(run: RunState, key: str = "page") -> bytes:
     message = Feed().message(run, key, "replay", autoplay=True)
     if _page_can_make_message(run):
         message = {name: message[name] for name in _ONLY_HERE if name in message}
-    data = {
+    shown = {
         "title": token_text.visible(run.started.beginning),
         "about": f"{_settings_sentence(run)} {cost_sentence(run)}",
         "texts": _texts(run),
         "message": message,
     }
-    begun = json.dumps(data, separators=(",", ":"), allow_nan=False).encode("ascii")[:-1]
+    begun = json.dumps(shown, separators=(",", ":"), allow_nan=False).encode("ascii")[:-1]
     events = run.events if run.started.can_be_recomputed else []
-    return gzip.compress(b'%b,"events":[%b]}' % (begun, b",".join(map(encode, events))), mtime=0)
+    data = gzip.compress(b'%b,"events":[%b]}' % (begun, b",".join(map(encode, events))), mtime=0)
+    return base64.b64encode(data).decode("ascii")
 
 
 def _page_can_make_message(run: RunState) -> bool:
@@ -154,14 +155,15 @@ def _front_coded(texts: list[str]) -> list[tuple[int, int, str]]:
 @lru_cache(maxsize=1)
 def _code() -> tuple[str, str, str]:
     """CSS, script, and a content security policy that allows only these two."""
-    style = bundle.stylesheet() + (bundle.FOLDER / "page.css").read_text(encoding="utf-8")
-    script = bundle.javascript("page")
+    style, script = bundle.stylesheet("page"), bundle.javascript("page")
     policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src blob:"
+        f"default-src 'none'; script-src {policy_hash(script)}; style-src {policy_hash(style)}; "
+        "img-src blob:"
     )
     return style, script, policy
 
 
-def _hash(text: str) -> str:
+def policy_hash(text: str) -> str:
+    """Names a script or style in a content security policy."""
     digest = base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
     return f"'sha256-{digest}'"

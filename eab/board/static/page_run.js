@@ -2,7 +2,7 @@
 // run at other settings by itself, and the table of its texts.
 
 /** @import { Board } from "./board.js" */
-/** @import { Message, PageData } from "./types.d.ts" */
+/** @import { Message, PageData, RunEvent } from "./types.d.ts" */
 import { element } from "./elements.js";
 import { boardMessage } from "./messages.js";
 import { fold } from "./run.js";
@@ -10,24 +10,44 @@ import { WhatIf } from "./what_if_messages.js";
 
 const MOST_TEXTS = 100; // shown at first
 
-/** The data of a page from its packed bytes. @param {BodyInit} packed @returns {Promise<PageData>} */
+/** @param {string} id @returns {HTMLElement} */
+export function byId(id) {
+  const node = document.getElementById(id);
+  if (!node) throw new Error(`The page has no element #${id}`);
+  return node;
+}
+
+/** The data of a page. @param {string | null} packed gzipped, in base64 @returns {Promise<PageData>} */
 export async function unpacked(packed) {
   if (!("DecompressionStream" in globalThis)) {
     throw new Error("This page needs a newer browser: one that can unpack its data.");
   }
-  const stream = new Response(packed).body?.pipeThrough(new DecompressionStream("gzip"));
+  const bytes = Uint8Array.from(atob(packed ?? ""), (byte) => byte.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(stream).json();
 }
 
-/** Show the run, and let its threshold be dragged. @param {Board} board @param {PageData} page */
-export function showRun(board, { message, events }) {
+/** Show a run on the board and around it. @param {Board} board @param {PageData} page */
+export function showPage(board, { title, about, texts, message, events }) {
+  document.title = title;
+  byId("title").textContent = title;
+  byId("about").textContent = about;
+  byId("texts-sentence").textContent = texts.sentence;
+  byId("texts").replaceChildren(...textsTable(texts));
   const made = message.paths ? {} : boardMessage(fold(events));
-  const recorded = /** @type {Message} */ ({ ...made, ...message });
-  const whatIf = events.length ? new WhatIf(events, recorded) : null;
+  showRun(board, /** @type {Message} */ ({ ...made, ...message }), events);
+}
+
+/**
+ * Show a run that has ended, and let its threshold be dragged.
+ * @param {Board} board @param {Message} message @param {RunEvent[]} events
+ */
+export function showRun(board, message, events) {
+  const whatIf = events.length ? new WhatIf(events, message) : null;
   board.onWhatIf = (request) => {
     if (whatIf) board.update(whatIf.at(request));
   };
-  board.update(whatIf?.message ?? recorded);
+  board.update(whatIf?.message ?? message);
 }
 
 /** @param {string[]} cells @param {"th" | "td"} kind */
@@ -48,7 +68,7 @@ function decoded(coded) {
 }
 
 /** The heaviest texts, and the others on request. @param {PageData["texts"]} texts */
-export function textsTable({ columns, rows, texts }) {
+function textsTable({ columns, rows, texts }) {
   const words = decoded(texts);
   const lines = rows.map((cells, place) => [...cells, words[place]]);
   const lineOf = (/** @type {string[]} */ cells) => tableRow(cells, "td");
