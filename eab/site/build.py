@@ -15,6 +15,7 @@ from eab.board import bundle
 from eab.board.still import thumbnail
 from eab.lessons import bundled_runs
 from eab.lessons.lesson_files import lessons
+from eab.record import SUFFIX
 from eab.record.files import make_folder, save_whole
 from eab.run import fold
 from eab.share.html_page import packed, policy_hash
@@ -22,6 +23,7 @@ from eab.site.pages import TECHNIQUES, lesson_page, technique_page
 
 LIVE: Final = Path(__file__).parent / "live"  # the engine in JavaScript
 WORKER: Final = "live/worker.js"
+MODEL: Final = "model/"  # where the worker finds the story model's files
 FIRST_PROMPT: Final = "Grandma went to the market and bought some"
 BRAND: Final = "Watch a language model write. Where it hesitates, the text branches."
 MORE: Final = """\
@@ -58,7 +60,7 @@ _PAGE: Final = """\
 <p id="about">This page needs JavaScript.</p>
 <script type="text/plain" id="run-{first}">{run}</script>
 <script type="module" async>{script}</script>
-<h2>Texts</h2>
+<h2 id="texts-title">Texts</h2>
 <p id="texts-sentence"></p>
 <div id="texts" tabindex="0"></div>
 <div class="lists">
@@ -97,9 +99,7 @@ def index_page(has_live: bool = False) -> str:
     style, script = bundle.stylesheet("page", "site"), bundle.javascript("site")
     recordings = bundled_runs.recordings()
     runs = {
-        recording.file.removesuffix(bundled_runs.record.SUFFIX): fold(
-            bundled_runs.events_of(recording)
-        )
+        recording.file.removesuffix(SUFFIX): fold(bundled_runs.events_of(recording))
         for recording in recordings
     }
     data = {name: packed(run, name) for name, run in runs.items()}
@@ -112,7 +112,9 @@ def index_page(has_live: bool = False) -> str:
         policy=_policy(style, script, has_live),
         style=style,
         brand=BRAND,
-        live=f' data-worker="{WORKER}" data-prompt="{FIRST_PROMPT}"' if has_live else "",
+        live=f' data-worker="{WORKER}" data-model="{MODEL}" data-prompt="{FIRST_PROMPT}"'
+        if has_live
+        else "",
         gallery="".join(cards),
         first=first,
         run=data[first],

@@ -29,6 +29,7 @@ from eab.lessons.lesson import (
 from eab.lessons.lesson_files import numbers_in, with_numbers
 from eab.lessons.measures import parse, written
 from eab.lessons.sources import Sources, bundled_sources
+from eab.record import SUFFIX
 from eab.run import fold
 from eab.share.html_page import policy_hash
 
@@ -125,7 +126,7 @@ def lesson_page(lesson: Lesson) -> str:
     """A lesson to read: its text, the run that it uses, and its question with a hidden answer."""
     sources = _sources(lesson)
     still = picture(tree_svg(sources.run), tree_sentence(sources.run))
-    name = lesson.run.removesuffix(bundled_runs.record.SUFFIX)
+    name = lesson.run.removesuffix(SUFFIX)
     parts = [
         _words(f"{lesson.summary}\n\n{lesson.introduction}", sources),
         f'<p class="wide" tabindex="0">{still}</p>',

@@ -38,6 +38,7 @@ _HOST: Final = """
 import { Feed, boardMessage } from "./messages.js";
 import { resimulate } from "./resimulate.js";
 import { fold } from "./run.js";
+import { Trace } from "./trace.js";
 import { WhatIf } from "./what_if_messages.js";
 globalThis.called = {
   message: (events, since) => boardMessage(fold(events), since),
@@ -46,7 +47,10 @@ globalThis.called = {
     let at = 0;
     return sizes.map((size) => feed.message(events.slice(at, (at += size))));
   },
-  resimulated: (events, asked) => asked.map(([threshold, r]) => resimulate(events, threshold, r)),
+  resimulated: (events, asked) => {
+    const trace = new Trace(events);
+    return asked.map(([threshold, r]) => resimulate(trace, threshold, r));
+  },
   whatIf: (events, asked) => {
     const recorded = { ...boardMessage(fold(events)), run: "a", mode: "replay", autoplay: false };
     const whatIf = new WhatIf(events, recorded);

@@ -23,15 +23,16 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 WORKER = """
 const events = %s;
 let stopped = false;
-onmessage = async ({ data }) => {
-  if (data.stop) return (stopped = true);
+onmessage = async ({ data: { type, prompt, id } }) => {
+  if (type === "stop") return (stopped = true);
   stopped = false;
-  if (data.prompt === "fail") return postMessage({ error: "The weights are damaged." });
-  postMessage({ progress: { share: 0.5, words: "Loading" } });
-  for (let at = 0; at < events.length; at += 1) {
-    if (stopped) return postMessage({ events: [{ event: "RunEnded", step: 1, reason: "stopped" }] });
-    postMessage({ events: [events[at]] });
-    await new Promise((resolve) => setTimeout(resolve, data.prompt === "slow" ? 20 : 0));
+  if (prompt === "fail") return postMessage({ type: "error", message: "the weights are damaged", id });
+  postMessage({ type: "progress", loaded: 1, total: 2 });
+  for (const event of events) {
+    const now = stopped ? { event: "RunEnded", step: 1, reason: "stopped" } : event;
+    postMessage({ type: "events", events: [now], id });
+    if (stopped) return;
+    await new Promise((resolve) => setTimeout(resolve, prompt === "slow" ? 20 : 0));
   }
 };
 """
@@ -140,3 +141,9 @@ def test_a_run_of_the_story_model_can_be_stopped_or_fail(new_page: OpenPage, add
     page.get_by_role("textbox", name="Prompt").fill("fail")
     page.get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_text("The weights are damaged.")).to_be_visible()
+    page.get_by_role("textbox", name="Prompt").fill("slow")
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.get_by_role("link", name="Who ate the cake").click()
+    shows(page, "cake")
+    page.wait_for_timeout(500)
+    shows(page, "cake")

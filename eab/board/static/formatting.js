@@ -1,5 +1,7 @@
 // Numbers and texts in sentences, as eab/formatting.py writes them.
 
+const grouped = new Intl.NumberFormat("en-US");
+
 /** As Python rounds: of two equally close numbers, the even one. @param {number} value */
 export function roundEven(value) {
   const rounded = Math.round(value);
@@ -21,7 +23,7 @@ export function percentage(share, digits) {
 /** 1, "path" -> "1 path"; 2000, "pass" -> "2,000 passes" @param {number} count @param {string} thing */
 export function counted(count, thing) {
   const ending = /(s|ch)$/.test(thing) ? "es" : "s";
-  return `${count.toLocaleString("en-US")} ${thing}${count === 1 ? "" : ending}`;
+  return `${grouped.format(count)} ${thing}${count === 1 ? "" : ending}`;
 }
 
 /** 1536 -> "1.5 KiB" @param {number} count */

@@ -1,17 +1,12 @@
 // Runs of the story model on a page without Python: a prompt, Run and Stop. The model runs in a
-// worker (eab/site/live). To the worker go
-//
-//     { prompt, settings, seed, started, continued } or { stop: true }
-//
-// and from it come { events }, those of one step after the other, { progress: { share, words } } and
-// { error }. `settings` are those that differ from the start; a run that grows from a token has the
-// header of its source and the token ids that come before its own.
+// worker (eab/site/live/worker.js, which describes the messages).
 
 /** @import { Board } from "./board.js" */
 /** @import { Message, RunEvent, RunPath, TokenAddress } from "./types.d.ts" */
 import { element, wordButton } from "./elements.js";
 import { Feed } from "./messages.js";
 import { showRun } from "./page_run.js";
+import { bytes } from "./text.js";
 
 const MOST_SEEDS = 2 ** 32;
 const OFFERS = { grow: true, run_at: true };
@@ -30,6 +25,7 @@ export class LivePanel {
     /** The run that is live or was the last one. @type {Feed | null} */
     this.feed = null;
     this.runs = 0;
+    this.base = new URL(host.dataset.model ?? "", location.href).href; // of the model's files
     this.input = element("input", { "aria-label": "Prompt", value: host.dataset.prompt ?? "" });
     this.go = element("button", { type: "submit", class: "primary" }, "Run");
     this.stop = wordButton("Stop", "Stop after this step and keep the result", () => this.end());
@@ -38,24 +34,25 @@ export class LivePanel {
     const form = element("form", {}, this.input, this.go, this.stop, this.status);
     form.onsubmit = (event) => {
       event.preventDefault();
-      this.begin(this.input.value, {});
+      if (!this.input.value.trim())
+        return this.tell("Write a few words for the model to continue.");
+      const seed = Math.floor(Math.random() * MOST_SEEDS);
+      this.begin(this.input.value, { type: "run", prompt: this.input.value, settings: { seed } });
     };
     host.append(form);
     board.onGrow = (address) => this.grow(address);
     board.onRunAt = (threshold) => this.runAt(threshold);
   }
 
-  /** @param {string} prompt @param {Record<string, unknown>} settings @param {object} [source] */
-  begin(prompt, settings, source = {}) {
-    if (!prompt.trim()) return this.tell("Write a few words for the model to continue.");
+  /** @param {string} prompt @param {object} asked of the worker */
+  begin(prompt, asked) {
     this.runs += 1;
     this.feed = new Feed(`live ${this.runs}`, "live");
     this.onBegin(prompt);
     this.board.onMissed = (since) => this.resend(since);
-    this.tell("Loading the story model …");
+    this.tell(this.worker ? "Reading the prompt" : "Loading the story model …");
     this.running(true);
-    const seed = "seed" in settings ? settings.seed : Math.floor(Math.random() * MOST_SEEDS);
-    this.started().postMessage({ prompt, settings, seed, ...source });
+    this.started().postMessage({ ...asked, base: this.base, id: this.feed.key });
   }
 
   /** The worker, started when it is first needed. */
@@ -71,11 +68,14 @@ export class LivePanel {
     return this.worker;
   }
 
-  /** @param {{ events?: RunEvent[], progress?: { share: number, words: string }, error?: string }} said */
-  take({ events, progress, error }) {
-    if (error) return this.fail(error);
-    if (progress) this.tell(`${progress.words}: ${Math.round(100 * progress.share)}%`);
-    if (events && this.feed) this.show(this.feed, events);
+  /** @param {Record<string, any>} said by the worker */
+  take({ type, events, loaded, total, message, id }) {
+    if (type === "progress") {
+      return this.tell(`Loading the story model: ${bytes(loaded)} of ${bytes(total)}`);
+    }
+    if (id !== this.feed?.key) return;
+    if (type === "error") this.fail(`${message[0].toUpperCase()}${message.slice(1)}.`);
+    else if (this.feed) this.show(this.feed, events);
   }
 
   /** @param {Feed} feed @param {RunEvent[]} events */
@@ -102,8 +102,16 @@ export class LivePanel {
     if (message) this.board.update(message);
   }
 
+  /** Another run is shown: leave this one. */
+  leave() {
+    this.end();
+    this.feed = null;
+    this.running(false);
+    this.tell("");
+  }
+
   end() {
-    this.worker?.postMessage({ stop: true });
+    this.worker?.postMessage({ type: "stop" });
   }
 
   /** Grow a run from a token of the shown one. @param {TokenAddress} address */
@@ -111,18 +119,21 @@ export class LivePanel {
     const run = this.feed?.run;
     if (!run || key !== this.feed?.key) return;
     const { prompt_tokens: ids, continued: kept = 0 } = run.started;
-    const own = idsUpTo(run.paths, path, token, candidate);
-    const continued = [...ids.slice(ids.length - kept), ...own];
-    const { prompt, config } = run.started;
-    this.begin(prompt, config, { started: run.started, continued });
+    const { parent, tokens } = run.paths[path];
+    const before = [...idsOf(run.paths, parent), ...tokens.slice(0, token).map(({ id }) => id)];
+    const last = candidate < 0 ? tokens[token].id : tokens[token].candidates[candidate][0];
+    const continued = [...ids.slice(ids.length - kept), ...before, last];
+    const { started } = run;
+    this.begin(started.prompt, { type: "grow", started, continued, settings: started.config });
   }
 
   /** Run the shown prompt again at another threshold. @param {number} threshold nats */
   runAt(threshold) {
     const run = this.feed?.run;
     if (!run) return;
-    const nats = { entropy_threshold: threshold, threshold_unit: "nats" };
-    this.begin(run.started.prompt, { ...run.started.config, ...nats });
+    const { prompt, config } = run.started;
+    const settings = { ...config, entropy_threshold: threshold, threshold_unit: "nats" };
+    this.begin(prompt, { type: "run", prompt, settings });
   }
 
   /** @param {string} words */
@@ -143,15 +154,8 @@ export class LivePanel {
   }
 }
 
-/**
- * Token ids from the root to a token of a path, or to a candidate in its place.
- * @param {RunPath[]} paths @param {number} path @param {number} token @param {number} candidate -1: itself
- * @returns {number[]}
- */
-function idsUpTo(paths, path, token, candidate) {
-  const { parent, tokens } = paths[path];
-  const own = tokens.slice(0, token).map(({ id }) => id);
-  const last = candidate < 0 ? tokens[token].id : tokens[token].candidates[candidate][0];
-  const before = parent < 0 ? [] : idsUpTo(paths, parent, paths[parent].tokens.length - 1, -1);
-  return [...before, ...own, last];
+/** Token ids from the root to the end of a path. @param {RunPath[]} paths @param {number} path @returns {number[]} */
+function idsOf(paths, path) {
+  if (path < 0) return [];
+  return [...idsOf(paths, paths[path].parent), ...paths[path].tokens.map(({ id }) => id)];
 }

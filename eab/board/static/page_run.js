@@ -45,7 +45,11 @@ export function showPage(board, { title, about, texts, message, events }) {
 export function showRun(board, message, events) {
   const whatIf = events.length ? new WhatIf(events, message) : null;
   board.onWhatIf = (request) => {
-    if (whatIf) board.update(whatIf.at(request));
+    try {
+      if (whatIf) board.update(whatIf.at(request));
+    } catch (error) {
+      if (whatIf) board.update(whatIf.refused(error));
+    }
   };
   board.update(whatIf?.message ?? message);
 }

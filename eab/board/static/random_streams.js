@@ -10,8 +10,10 @@ const ORDERS = [
   ["0123456789abcdef", "ea489fd61c02b753", "b8c052fdae367194", "7931dcbe265a40f8"],
   ["905724afe1bc683d", "2c6a0b834d75fe19", "c51fed4a0763928b", "db7ec13950f4862a"],
   ["6fe9b308c2d714a5", "a2847615fb9e3cd0", "0123456789abcdef", "ea489fd61c02b753"],
-].flat(); // of the words in each round
-const QUARTERS = ["048c", "159d", "26ae", "37bf", "05af", "16bc", "278d", "349e"];
+]
+  .flat()
+  .map(places); // of the words in each round
+const QUARTERS = ["048c", "159d", "26ae", "37bf", "05af", "16bc", "278d", "349e"].map(places);
 
 /** @param {string} digits @returns {number[]} */
 function places(digits) {
@@ -23,8 +25,11 @@ function rotated(value, bits) {
   return ((value >> bits) | (value << (64n - bits))) & MASK;
 }
 
-/** Mix two words into a quarter of the state. @param {bigint[]} v @param {number[]} at @param {bigint[]} words */
-function mix(v, [a, b, c, d], [x, y]) {
+/**
+ * Mix two words into a quarter of the state.
+ * @param {bigint[]} v @param {number[]} at @param {bigint} x @param {bigint} y
+ */
+function mix(v, [a, b, c, d], x, y) {
   v[a] = (v[a] + v[b] + x) & MASK;
   v[d] = rotated(v[d] ^ v[a], 32n);
   v[c] = (v[c] + v[d]) & MASK;
@@ -43,9 +48,8 @@ export function hash(...words) {
   v[12] ^= BigInt(8 * words.length);
   v[14] ^= MASK; // the last block
   for (const order of ORDERS) {
-    const at = places(order);
-    QUARTERS.forEach((quarter, number) => {
-      mix(v, places(quarter), [message[at[2 * number]], message[at[2 * number + 1]]]);
+    QUARTERS.forEach((quarter, at) => {
+      mix(v, quarter, message[order[2 * at]], message[order[2 * at + 1]]);
     });
   }
   return first ^ v[0] ^ v[8];

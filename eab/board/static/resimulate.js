@@ -3,12 +3,11 @@
 // are the parts of the engine that a decided run needs: paths, weights, path limit, rows.
 
 /** @import { RunEvent, Unknown } from "./types.d.ts" */
-/** @import { Decision } from "./trace.js" */
+/** @import { Decision, Trace } from "./trace.js" */
 import { fearnheadClifford, isClose } from "./fair.js";
 import { KvRows, MemoryLimitError, tensorRows } from "./kv_rows.js";
 import { pruningUniform } from "./random_streams.js";
 import { fsum } from "./run.js";
-import { Trace } from "./trace.js";
 
 const PREFILL_CHUNK = 512; // tokens
 const MIN_PREFILL_CHUNK = 16;
@@ -26,11 +25,10 @@ const MIB = 2 ** 20;
 
 /**
  * The recorded run at another threshold (nats), another growth step, or both; null: as recorded.
- * @param {RunEvent[]} events @param {number | null} threshold @param {number | "auto" | null} r
+ * @param {Trace} trace @param {number | null} threshold @param {number | "auto" | null} r
  * @returns {{ events: RunEvent[], unknowns: Unknown[] }} unknowns: where the engine may differ
  */
-export function resimulate(events, threshold, r) {
-  const trace = new Trace(events);
+export function resimulate(trace, threshold, r) {
   const recorded = trace.run.started;
   const config = { ...recorded.config, cache: "tree", drafter: "none" };
   if (r !== null) config.r = r;
@@ -251,6 +249,7 @@ class Resimulator {
 
   /** Keep at most max_paths of all members. @param {Member[]} members */
   prune(members) {
+    if (members.length <= this.config.max_paths) return;
     const uniform = pruningUniform(this.config.seed, this.step);
     const weights = members.map(({ weight }) => weight ?? 0);
     const after = fearnheadClifford(weights, this.config.max_paths, uniform);

@@ -9,6 +9,8 @@ const cards = [...document.querySelectorAll("#gallery a")].filter((card) => {
   return card instanceof HTMLAnchorElement;
 });
 const board = new Board(byId("board"));
+/** @type {LivePanel | null} */
+let panel = null;
 
 /** Name the run that is shown; "": none of the gallery. @param {string} name */
 function mark(name) {
@@ -28,7 +30,9 @@ async function open(name) {
   const block = blockOf();
   if (!block) throw new Error(`There is no recorded run “${name}”. Choose one of those above.`);
   const page = await unpacked(block.textContent);
+  panel?.leave();
   board.onMissed = null;
+  byId("texts-title").hidden = false;
   mark(name);
   showPage(board, page);
 }
@@ -67,9 +71,10 @@ if (live.dataset.worker) {
     document.title = title;
     byId("title").textContent = title;
     for (const id of ["about", "shows", "texts-sentence"]) byId(id).textContent = "";
+    byId("texts-title").hidden = true;
     byId("texts").replaceChildren();
   };
-  new LivePanel(live, board, live.dataset.worker, onBegin);
+  panel = new LivePanel(live, board, live.dataset.worker, onBegin);
 }
 board.takeKeysOf(document);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => board.redraw());

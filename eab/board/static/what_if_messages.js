@@ -8,6 +8,7 @@ import { counted, fixed, humanBytes, listed } from "./formatting.js";
 import { boardMessage } from "./messages.js";
 import { canBeResimulated, resimulate } from "./resimulate.js";
 import { fold } from "./run.js";
+import { Trace } from "./trace.js";
 
 const STEP = 0.01; // nats
 const R_STEPS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
@@ -40,8 +41,8 @@ export class WhatIf {
    * @param {Message} message about it, to which the board goes back
    */
   constructor(events, message) {
-    this.events = events;
-    this.recorded = fold(events);
+    this.trace = new Trace(events);
+    this.recorded = this.trace.run;
     const { started } = this.recorded;
     const isPossible = this.recorded.ended !== null && canBeResimulated(started);
     /** @type {Offers} */
@@ -56,7 +57,7 @@ export class WhatIf {
       this.offers.growth_steps?.find((one) => String(one) === String(r)) ?? started.config.r;
     const nats = threshold === null ? null : this.allowed(threshold);
     if (nats === null && step === started.config.r) return this.message;
-    const { events, unknowns } = resimulate(this.events, nats, step);
+    const { events, unknowns } = resimulate(this.trace, nats, step);
     const run = fold(events);
     const change = [treeChangeSentence(this.recorded, run), exactnessSentence(run, unknowns)];
     const notes = { entropy: `Recomputed from the recording. ${change.join(" ")}` };
@@ -69,6 +70,13 @@ export class WhatIf {
       unknowns: unknowns.map((unknown) => [...tokenAt(run, unknown), MARKS[unknown.why]]),
       notes: step === started.config.r ? notes : { ...notes, ...rows },
     };
+  }
+
+  /** The recorded run again, and why there is no other. @param {unknown} error @returns {Message} */
+  refused(error) {
+    const words = error instanceof Error ? error.message : String(error);
+    const notes = { entropy: `The run cannot be recomputed: ${words}.` };
+    return { ...this.message, what_if: "refused", notes };
   }
 
   /** A threshold from 0 to above all entropies; null if it is the recorded one. @param {number} asked */
