@@ -2,8 +2,6 @@
 of.
 """
 
-import base64
-import gzip
 import json
 import re
 from dataclasses import replace
@@ -16,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from invented_runs import WORDS, invented_run
 from msgspec import structs
+from page_data import data_of
 
 from eab.board.messages import board_message
 from eab.errors import RecordError
@@ -74,11 +73,6 @@ class Reader(HTMLParser):
 
 
 CALM = Reader(to_html(STORY)).elements
-
-
-def data_of(page: str) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(Reader(page).scripts[0])))
-    return data
 
 
 def test_the_page_contains_the_whole_run() -> None:
