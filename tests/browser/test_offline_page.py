@@ -61,6 +61,7 @@ def test_the_page_plays_by_itself_and_ends_at_the_last_step(open_run: OpenPage) 
 
 def test_the_board_has_the_focus_from_the_start(open_run: OpenPage) -> None:
     page = open_run(STORY, reduced_motion="reduce")
+    expect(page.locator("#texts table")).to_be_visible()  # its data are unpacked
     page.keyboard.press("Home")
     cursor_is(page, 0)
 
@@ -68,6 +69,7 @@ def test_the_board_has_the_focus_from_the_start(open_run: OpenPage) -> None:
 def test_hostile_text_is_shown_as_plain_text(open_run: OpenPage) -> None:
     events = invented_run(3, 12, 4, WORDS + HOSTILE)
     page = open_run(events, reduced_motion="reduce")
+    expect(page.locator("#texts table")).to_be_visible()
     page.keyboard.press("End")
     page.keyboard.press("ArrowDown")
     assert page.title() == "Once upon a time"
