@@ -1,14 +1,18 @@
-# `make app` starts the explorer, `make test` runs the quick tests, `make test-all` the slow ones, too. All first install
-# what they need into .venv.
+# `make app` starts the explorer, `make site` writes it as static files into `site/`, `make test` runs the quick tests,
+# `make test-all` the slow ones, too. All first install what they need into .venv.
 
 PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: app test test-all check docs docs-site dist url lock runs measurements notebook clean
+.PHONY: app site test test-all check docs docs-site dist url lock runs measurements notebook clean
 
 app: .venv/installed
 	$(BIN)/eab app
+
+# The explorer as static files, for any web server.
+site: .venv/installed
+	$(BIN)/eab site site
 
 test: .venv/installed-dev
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile

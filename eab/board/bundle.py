@@ -9,7 +9,7 @@ modules may use the same name. Only the following forms are understood, one per 
 start of a line; and a template literal is on one line:
 
     import { name, other } from "./module.js";
-    export function name / export class name / export const name
+    export function name / export async function name / export class name / export const name
     export default ...   (in the module of a host only)
 """
 
@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Final, Literal
 
 FOLDER: Final = Path(__file__).parent / "static"
-Host = Literal["streamlit", "widget", "page"]
+Host = Literal["streamlit", "widget", "page", "site"]
 
 _STYLES: Final = ("board", "tree", "charts", "controls", "details", "screens")  # in order
 _COMMENT: Final = re.compile(r"^ *(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/)\n", re.MULTILINE)
 _IMPORT: Final = re.compile(r'^import \{([\w\s,]+)\} from "\./(\w+)\.js";\n', re.MULTILINE)
-_EXPORT: Final = re.compile(r"^export (?=(?:function|class|const) (\w+))", re.MULTILINE)
+_EXPORT: Final = re.compile(r"^export (?=(?:(?:async )?function|class|const) (\w+))", re.MULTILINE)
 _LEFT_OVER: Final = re.compile(  # another import or export, or a line in which a template goes on
     r"^(?:(?:import|export)\b(?! default).*|[^`\n]*`(?:[^`\n]*`[^`\n]*`)*[^`\n]*$)", re.MULTILINE
 )
@@ -53,9 +53,10 @@ def javascript(host: Host, folder: Path = FOLDER) -> str:
     return f"{script}//# sourceURL=eab-board/{host}.js\n"
 
 
-def stylesheet() -> str:
-    """The CSS of the board; every rule applies only inside `.eab`."""
-    return "".join((FOLDER / f"{name}.css").read_text(encoding="utf-8") for name in _STYLES)
+def stylesheet(*more: str) -> str:
+    """The CSS of the board; every rule applies only inside `.eab`. `more` names further files."""
+    names = (*_STYLES, *more)
+    return "".join((FOLDER / f"{name}.css").read_text(encoding="utf-8") for name in names)
 
 
 class _Module:

@@ -19,6 +19,7 @@ from eab.cli.app_server import open_app
 from eab.cli.batch import batch
 from eab.cli.check import check
 from eab.cli.samples import import_samples
+from eab.cli.site import site
 from eab.cli.sweep import sweep
 from eab.config import OF_DISTRIBUTION, SETTINGS, BranchingConfig
 from eab.engine.request import Request
@@ -317,6 +318,7 @@ def evaluate(
 
 app.add_typer(models.app, name="models")
 app.command("app")(open_app)
+app.command("site")(site)
 
 
 def _text(prompt: str) -> str:

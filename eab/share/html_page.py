@@ -1,11 +1,15 @@
 """A run as one HTML file: the same board as in the app, without Python, server or network.
 
-Model output is untrusted. It is stored as JSON in a data block that contains no `<`, and reaches
-the page only through `textContent`. The page's content security policy blocks all other scripts,
-and loading anything from anywhere.
+The page holds the run's events, from which it makes the messages of its board, also at another
+threshold or growth step (eab/board/static/resimulate.js).
+
+Model output is untrusted. It is stored as packed JSON in a data block, in letters and digits, and
+reaches the page only through `textContent`. The page's content security policy blocks all other
+scripts, and loading anything from anywhere.
 """
 
 import base64
+import gzip
 import hashlib
 import json
 from collections.abc import Iterable
@@ -17,14 +21,17 @@ from typing import Any, Final
 from eab import token_text
 from eab.board import bundle
 from eab.board.messages import Feed
-from eab.events import Event
+from eab.config import OWN
+from eab.events import Event, TextScored
 from eab.figures.captions import cost_sentence, origin_words, weight_sentence
 from eab.figures.uncertainty import nats
 from eab.formatting import counted
 from eab.record.files import save_whole
+from eab.record.run_file import encode
 from eab.run import RunState, fold
 
-_ESCAPES: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+# What the page cannot make from the events
+_ONLY_HERE: Final = ("run", "mode", "autoplay", "cursor", "file", "labels", "deciding", "notes")
 
 _PAGE: Final = """\
 <!doctype html>
@@ -45,7 +52,7 @@ _PAGE: Final = """\
 <p id="texts-sentence"></p>
 <div id="texts"></div>
 </main>
-<script type="application/json" id="run">{data}</script>
+<script type="text/plain" id="run">{data}</script>
 <script type="module">{script}</script>
 </body>
 </html>
@@ -61,26 +68,39 @@ def to_html(run: RunState | Iterable[Event]) -> str:
     """The run as an HTML page; RecordError if it has not started."""
     state = run if isinstance(run, RunState) else fold(run)
     style, script, policy = _code()
-    return _PAGE.format(
-        policy=policy, style=style, script=script, data=_as_data_block(_page_data(state))
-    )
+    return _PAGE.format(policy=policy, style=style, script=script, data=packed(state))
 
 
-def _as_data_block(value: Any) -> str:
-    """JSON in ASCII that cannot close the element that contains it."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    for character, escape in _ESCAPES.items():
-        text = text.replace(character, escape)
-    return text
+def packed(run: RunState, key: str = "page") -> str:
+    """All that a page shows of the run: JSON (PageData in eab/board/static/types.d.ts), gzipped and
+    in base64.
 
-
-def _page_data(run: RunState) -> dict[str, Any]:
-    return {
+    Args:
+        key: Names the run on its board.
+    """
+    message = Feed().message(run, key, "replay", autoplay=True)
+    if _page_can_make_message(run):
+        message = {name: message[name] for name in _ONLY_HERE if name in message}
+    shown = {
         "title": token_text.visible(run.started.beginning),
         "about": f"{_settings_sentence(run)} {cost_sentence(run)}",
         "texts": _texts(run),
-        "message": Feed().message(run, "page", "replay", autoplay=True),
+        "message": message,
     }
+    begun = json.dumps(shown, separators=(",", ":"), allow_nan=False).encode("ascii")[:-1]
+    events = run.events if run.started.can_be_recomputed else []
+    data = gzip.compress(b'%b,"events":[%b]}' % (begun, b",".join(map(encode, events))), mtime=0)
+    return base64.b64encode(data).decode("ascii")
+
+
+def _page_can_make_message(run: RunState) -> bool:
+    """Whether `eab/board/static/messages.js` knows all that this run has."""
+    started, kv = run.started, run.last_kv
+    only_rows = started.config.cache == "tree" and not started.model.own_memory
+    on_server = kv is not None and kv.block_size > 0
+    is_plain = started.can_be_recomputed and not started.config.policy.startswith(OWN)
+    read_later = any(isinstance(event, TextScored) for event in run.events)
+    return is_plain and only_rows and not on_server and not read_later
 
 
 def _settings_sentence(run: RunState) -> str:
@@ -135,14 +155,15 @@ def _front_coded(texts: list[str]) -> list[tuple[int, int, str]]:
 @lru_cache(maxsize=1)
 def _code() -> tuple[str, str, str]:
     """CSS, script, and a content security policy that allows only these two."""
-    style = bundle.stylesheet() + (bundle.FOLDER / "page.css").read_text(encoding="utf-8")
-    script = bundle.javascript("page")
+    style, script = bundle.stylesheet("page"), bundle.javascript("page")
     policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src blob:"
+        f"default-src 'none'; script-src {policy_hash(script)}; style-src {policy_hash(style)}; "
+        "img-src blob:"
     )
     return style, script, policy
 
 
-def _hash(text: str) -> str:
+def policy_hash(text: str) -> str:
+    """Names a script or style in a content security policy."""
     digest = base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
     return f"'sha256-{digest}'"

@@ -8,7 +8,7 @@ import pytest
 
 from eab.board import bundle
 
-HOSTS: tuple[bundle.Host, ...] = ("streamlit", "widget", "page")
+HOSTS: tuple[bundle.Host, ...] = ("streamlit", "widget", "page", "site")
 
 
 def joined(folder: Path, **modules: str) -> str:
@@ -35,7 +35,9 @@ def test_every_module_and_style_is_used() -> None:
         assert file.stem in HOSTS or f"const ${file.stem} = " in scripts, file.name
     styles = bundle.stylesheet()
     for file in bundle.FOLDER.glob("*.css"):
-        assert file.stem == "page" or file.read_text(encoding="utf-8") in styles, file.name
+        assert file.stem in ("page", "site") or file.read_text(encoding="utf-8") in styles, (
+            file.name
+        )
 
 
 def test_imported_modules_come_first(tmp_path: Path) -> None:

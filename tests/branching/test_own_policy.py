@@ -9,6 +9,7 @@ from command_line import eab_here
 from equality import assert_same_decisions
 from estimates import CASES, assert_unbiased, weighted
 from neutral_explorer import neutral_explorer
+from page_data import data_of
 from stepping import samples_of
 
 import eab
@@ -159,7 +160,7 @@ def test_a_run_with_an_own_policy_can_be_saved_and_shown_but_not_resimulated(tmp
     run = eab.load(tmp_path / "own.eab")
     assert run.events == made.events
     assert board_message(run)["policy"] == "own:margin"
-    assert "own:margin" in run.to_html()
+    assert "own:margin" in data_of(run.to_html())["about"]
     assert "the policy own:margin, saw" in takeaway_sentence(run, made)
     assert as_python(run.started).startswith("# The run used the policy own:margin: add")
     for asked in ({"threshold": 1.2}, {"r": 1}):

@@ -15,6 +15,7 @@ from playwright.sync_api import Page, expect
 
 from eab.events import Event
 from eab.run import fold
+from eab.share.board_what_if import recomputed
 from eab.share.html_page import save_html
 from eab.token_text import visible
 
@@ -60,6 +61,7 @@ def test_the_page_plays_by_itself_and_ends_at_the_last_step(open_run: OpenPage) 
 
 def test_the_board_has_the_focus_from_the_start(open_run: OpenPage) -> None:
     page = open_run(STORY, reduced_motion="reduce")
+    expect(page.locator("#texts table")).to_be_visible()  # its data are unpacked
     page.keyboard.press("Home")
     cursor_is(page, 0)
 
@@ -67,6 +69,7 @@ def test_the_board_has_the_focus_from_the_start(open_run: OpenPage) -> None:
 def test_hostile_text_is_shown_as_plain_text(open_run: OpenPage) -> None:
     events = invented_run(3, 12, 4, WORDS + HOSTILE)
     page = open_run(events, reduced_motion="reduce")
+    expect(page.locator("#texts table")).to_be_visible()
     page.keyboard.press("End")
     page.keyboard.press("ArrowDown")
     assert page.title() == "Once upon a time"
@@ -108,6 +111,20 @@ def test_all_of_many_texts_can_be_read(open_run: OpenPage) -> None:
     page.get_by_role("button", name=f"Show all {len(samples)} texts").click()
     assert texts.all_text_contents() == [visible(sample.text) for sample in samples]
     expect(page.get_by_role("button", name="Show all", exact=False)).to_have_count(1)  # the board's
+
+
+def test_the_threshold_can_be_moved_and_set_back(open_run: OpenPage) -> None:
+    events = bundled("coins")
+    page = open_run(events, reduced_motion="reduce")
+    board, slider = page.locator(".eab"), page.get_by_label("What if? Threshold (nats)")
+    for threshold in (0.71, 0.1):
+        slider.fill(str(threshold))
+        _, extra = recomputed(fold(events), threshold, 4)
+        expect(board.get_by_text(extra["notes"]["entropy"])).to_be_visible()
+    page.get_by_role("button", name="Reset: back to the recorded run").click()
+    expect(board.get_by_text("Recomputed from the recording.")).to_have_count(0)
+    page.get_by_label("Growth step r").select_option("1")
+    expect(board.get_by_text("r = 1 allocates")).to_be_visible()
 
 
 def test_without_javascript_the_page_says_that_it_needs_it(open_run: OpenPage) -> None:

@@ -13,6 +13,7 @@ import pytest
 from command_line import output_of
 from equality import PROMPT, assert_same_decisions
 from made_runs import events_of, run_of
+from page_data import data_of
 from policies import EVERY
 from rich.console import Console
 
@@ -205,10 +206,8 @@ def test_text_that_is_cut_off_is_never_shown(table) -> None:
 
 
 def _page_texts(run: RunState) -> list[str]:
-    page = to_html(run)
-    data = json.loads(page[page.index('{"title"') :].partition("</script>")[0])
     texts = [""]
-    for _, common, rest in data["texts"]["texts"]:
+    for _, common, rest in data_of(to_html(run))["texts"]["texts"]:
         texts.append(texts[-1][:common] + rest)
     return texts
 

@@ -4,17 +4,23 @@ of.
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from invented_runs import WORDS, invented_run
+from msgspec import structs
+from page_data import data_of
 
 from eab.board.messages import board_message
 from eab.errors import RecordError
+from eab.events import Event, RunStarted
 from eab.lessons import bundled_runs
+from eab.record.run_file import decode
 from eab.run import fold
 from eab.share.html_page import save_html, to_html
 
@@ -30,6 +36,22 @@ HOSTILE = [
     "&lt;",
 ]
 STORY = bundled_runs.events_of(bundled_runs.named(bundled_runs.STORY))
+
+
+def changed(**fields: Any) -> list[Event]:
+    """The story, with another header."""
+    return [
+        structs.replace(event, **fields) if isinstance(event, RunStarted) else event
+        for event in STORY
+    ]
+
+
+def with_model(**fields: Any) -> list[Event]:
+    return changed(model=structs.replace(fold(STORY).started.model, **fields))
+
+
+def with_header(**settings: Any) -> list[Event]:
+    return changed(config=replace(fold(STORY).started.config, **settings))
 
 
 class Reader(HTMLParser):
@@ -54,16 +76,34 @@ CALM = Reader(to_html(STORY)).elements
 
 
 def test_the_page_contains_the_whole_run() -> None:
-    data = json.loads(Reader(to_html(STORY)).scripts[0])
-    run = fold(STORY)
-    assert data["message"].items() >= json.loads(json.dumps(board_message(run))).items()
+    data, run = data_of(to_html(STORY)), fold(STORY)
+    assert [decode(json.dumps(event).encode()) for event in data["events"]] == list(STORY)
+    assert data["message"]["file"] == board_message(run)["file"]
+    assert data["message"]["deciding"] == json.loads(json.dumps(board_message(run)["deciding"]))
     assert len(data["texts"]["rows"]) == len(data["texts"]["texts"]) == len(run.leaves())
     assert to_html(run) == to_html(STORY)
 
 
+@pytest.mark.parametrize(
+    ("events", "has_events"),
+    [
+        (with_model(own_memory="It keeps a state."), True),
+        (with_header(cache="deep-copy"), True),
+        (with_header(policy="own:mine"), False),
+    ],
+    ids=["own memory", "another cache", "a policy given in Python"],
+)
+def test_what_the_page_cannot_make_from_events_it_has(
+    events: list[Event], has_events: bool
+) -> None:
+    data = data_of(to_html(events))
+    assert data["message"].items() >= json.loads(json.dumps(board_message(fold(events)))).items()
+    assert bool(data["events"]) == has_events
+
+
 def test_the_common_parts_of_texts_are_stored_once() -> None:
     run = fold(invented_run(5, 60, 64))
-    texts = json.loads(Reader(to_html(run)).scripts[0])["texts"]["texts"]
+    texts = data_of(to_html(run))["texts"]["texts"]
     assert len(run.samples) > 50
     assert sum(len(rest) for _, _, rest in texts) < sum(len(one.text) for one in run.samples) / 2
 
@@ -84,9 +124,8 @@ def test_hostile_tokens_stay_in_the_data_block(
     events = invented_run(seed, steps, paths, WORDS + HOSTILE)
     read = Reader(to_html(events[: max(1, int(until * len(events)))]))
     assert read.elements == CALM
-    data, _ = read.scripts
-    assert json.loads(data)["message"]["run"] == "page"
-    assert not set("<>&") & set(data)
+    assert len(read.scripts) == 2
+    assert re.fullmatch(r"[\w+/=]+", read.scripts[0], re.ASCII)
 
 
 def test_a_run_that_has_not_started_is_refused_with_an_explanation() -> None:

@@ -187,6 +187,51 @@ export interface WhatIfRequest {
   r: number | string | null;
 }
 
+// ---- runs as events
+
+/** An event as a run file holds it (eab/events), and values in it: any of their fields. */
+// biome-ignore lint/suspicious/noExplicitAny: Python has checked each field
+export type RunEvent = Record<string, any>;
+
+export interface RunToken {
+  step: number;
+  id: number;
+  text: string;
+  special: boolean;
+  logProb: number | null;
+  entropy: number | null; // nats
+  candidates: [id: number, text: string, probability: number][];
+  whole: [low: number, high: number] | null;
+  kept: string; // its text up to any stop string
+}
+
+export interface RunPath {
+  id: number;
+  parent: number;
+  weights: [step: number, weight: number][];
+  heir: boolean;
+  touched: number;
+  share: number;
+  tokens: RunToken[];
+  children: number[];
+  status: Status;
+  finishReason: "stop" | "length" | null;
+  limitedSteps: number[];
+  cut: number; // bytes that a stop string cut off
+}
+
+export interface RunStep {
+  step: number;
+  kv: RunEvent | null;
+}
+
+/** Where only the model could say what happens in a recomputed run (eab/what_if/trace.py). */
+export interface Unknown {
+  step: number;
+  path: number;
+  why: "fork" | "limit" | "heir" | "dropped" | "ended";
+}
+
 // ---- what the board keeps
 
 export interface RunInfo {
@@ -412,7 +457,10 @@ export interface WidgetModel {
   send(content: { request: "what_if" } & WhatIfRequest): void;
 }
 
-/** The data block of an exported page (eab/share/html_page.py). */
+/**
+ * What a page holds of a run (eab/share/html_page.py). message: all of it, or only what cannot be
+ * made from the events. events: none if they do not hold all that the run depended on.
+ */
 export interface PageData {
   title: string;
   about: string;
@@ -422,5 +470,6 @@ export interface PageData {
     rows: string[][]; // without the texts
     texts: [place: number, common: number, rest: string][]; // see html_page.py
   };
-  message: Message;
+  message: Pick<Message, "run" | "mode" | "autoplay"> & Partial<Message>;
+  events: RunEvent[];
 }

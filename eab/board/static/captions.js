@@ -1,0 +1,285 @@
+// Sentences about a run, the same as those of eab/figures/captions.py and memory_captions.py.
+
+/** @import { Run } from "./run.js" */
+/** @import { RunEvent, RunToken } from "./types.d.ts" */
+import { apart, counted, excerpt, fixed, humanBytes, percentage } from "./formatting.js";
+import { heldAlone } from "./kv_rows.js";
+import { visible } from "./token_text.js";
+
+const PROMPT_LONGEST = 120; // characters
+const ENDLESS = Number.POSITIVE_INFINITY;
+const NO_NUMBERS = /[^\p{L}\p{N}\p{M}]+/gu;
+
+/** The steps at which the size of the tree changes, and what the path limit did to an ended run. */
+class TreeSize {
+  /** @param {Run} run */
+  constructor(run) {
+    const { paths } = run;
+    this.limited = limitedSteps(run)[0] ?? ENDLESS;
+    this.begun = paths.map(({ weights }) => weights[0][0]);
+    this.forked = run.forks().map(({ touched }) => touched);
+    const isOver = (/** @type {Run["paths"][number]} */ path) =>
+      path.status === "pruned" || path.children.length > 1;
+    this.over = paths
+      .filter(isOver)
+      .map(({ weights, touched }) => Math.max(weights[0][0], touched));
+    this.equal = this.limited < ENDLESS && run.ended ? equalWords(run) : "";
+  }
+
+  /** @param {number[]} steps @param {number} step */
+  static upTo(steps, step) {
+    return steps.reduce((count, at) => count + Number(at <= step), 0);
+  }
+
+  /** @param {number} step */
+  forks(step) {
+    return TreeSize.upTo(this.forked, step);
+  }
+
+  /** @param {number} step */
+  leaves(step) {
+    return TreeSize.upTo(this.begun, step) - TreeSize.upTo(this.over, step);
+  }
+}
+
+/** The captions of tree, entropy trace and KV bars. @param {Run} run */
+export function captions(run) {
+  const highest = run.peaks.at(-1);
+  return {
+    tree: treeWords(run, run.steps.length - 1, highest, new TreeSize(run)),
+    entropy: entropyWords(run, highest),
+    memory: memoryWords(run, run.peakKv(), `At the peak (${sourceOf(run.started)}), `),
+  };
+}
+
+/** The captions after each of these steps. @param {Run} run @param {number[]} steps */
+export function captionsAt(run, steps) {
+  const size = new TreeSize(run);
+  const memory = memoryWordsByStep(run);
+  return steps.map((step) => {
+    const highest = run.peaks.findLast((token) => token.step <= step);
+    const tree = treeWords(run, step, highest, size);
+    return { tree, entropy: entropyWords(run, highest), memory: memory(step) };
+  });
+}
+
+/** @param {Run} run @param {number} step @param {RunToken | undefined} highest @param {TreeSize} size */
+function treeWords(run, step, highest, size) {
+  if (!run.steps.length) return "Nothing generated yet.";
+  const forks = size.forks(step);
+  const isEnd = step >= run.steps.length - 1 && run.ended !== null;
+  if (!forks) return noForkWords(run, highest, isEnd);
+  const leaves = (isEnd && size.equal) || counted(size.leaves(step), "path");
+  const words = `${counted(forks, "fork")} in ${counted(step + 1, "step")}: ${leaves}.`;
+  if (size.limited > step) return words;
+  const limit = run.started.config.max_paths;
+  return `${words} From step ${size.limited} on, the path limit (${limit}) drops branches.`;
+}
+
+/** Why a text's weight is not the product of its shares; "" if it is. @param {Run} run */
+export function limitSentence(run) {
+  const { policy, max_paths: limit } = run.started.config;
+  if (policy in NO_PRODUCT) return NO_PRODUCT[policy];
+  const steps = limitedSteps(run);
+  if (!steps.length) return "";
+  const [first, last] = [steps[0], steps.at(-1)];
+  const when = first === last ? `at step ${first}` : `from step ${first} to step ${last}`;
+  return (
+    `The path limit (${limit}) dropped branches ${when}; their weight passed to the paths that ` +
+    "were kept, so the weight of a text is not the product of its shares."
+  );
+}
+
+/** @type {Record<string, string>} */
+const NO_PRODUCT = {
+  "stochastic-beam":
+    "With the policy stochastic-beam, the weight of a text depends on its probability and on the " +
+    "chance of drawing it, so it is not the product of its shares.",
+  beam:
+    "With the policy beam, the weight of a text is its probability. That of dropped texts is not " +
+    "passed on, so the weights sum to less than 100%.",
+  original:
+    "With the policy original, all texts have equal weight, so a weight is not the product of its " +
+    "shares.",
+};
+
+/** The steps at which the path limit dropped branches, in order. @param {Run} run */
+function limitedSteps({ paths }) {
+  const pruned = paths.filter(({ status }) => status === "pruned").map(({ touched }) => touched);
+  return [...pruned, ...paths.flatMap((path) => path.limitedSteps)].sort((a, b) => a - b);
+}
+
+/** @param {Run} run */
+function equalWords(run) {
+  const weights = run.leaves().map((leaf) => leaf.weights.at(-1)?.[1] ?? 0);
+  const [low, high] = [Math.min(...weights), Math.max(...weights)];
+  if (weights.length < 2 || high - low > 1e-6 * high) return "";
+  let seen = weights.length + run.paths.filter(({ status }) => status === "pruned").length;
+  for (const { event, dropped } of run.events) {
+    if (event !== "LimitActed") continue;
+    for (const [, tokens] of dropped) seen += tokens.length;
+  }
+  return `${weights.length} texts of equal weight, drawn from ${seen} seen`;
+}
+
+/** @param {Run} run @param {RunToken | undefined} highest @param {boolean} isEnd */
+function noForkWords(run, highest, isEnd) {
+  if (!highest) return "No fork yet.";
+  const { config, threshold_nats: threshold, what_if: whatIf } = run.started;
+  const { policy, max_paths: limit, min_fork_weight: least = 0 } = config;
+  if (policy !== "fair" && policy !== "original") {
+    return `No fork: the policy ${policy} does not use the threshold.`;
+  }
+  const entropy = highest.entropy ?? 0;
+  const reached = `the entropy reached ${fixed(entropy, 2)} nats (threshold ${fixed(threshold, 2)})`;
+  if (entropy >= threshold && whatIf) {
+    return `No fork was recorded, but ${reached}. Run the model to see these forks.`;
+  }
+  if (entropy >= threshold) {
+    return (
+      `No fork, although ${reached}: the policy (${policy}), the path limit (${limit}) or the ` +
+      `minimum weight to fork (${percentage(least, 1)}) prevented it.`
+    );
+  }
+  const [below, above] = apart(entropy, threshold);
+  const compared = `the highest entropy was ${below} nats, the threshold is ${above}.`;
+  if (!isEnd) return `No fork so far: ${compared}`;
+  return `No fork: ${compared} Lower the threshold to get forks.`;
+}
+
+/** @param {Run} run @param {RunToken | undefined} highest */
+function entropyWords({ started }, highest) {
+  if (!highest) return "No entropy measured yet.";
+  const entropy = highest.entropy ?? 0;
+  const number = Math.exp(entropy);
+  const options =
+    number < 1.05
+      ? "like a single option"
+      : `like ${fixed(number, number < 10 ? 1 : 0)} equally likely options`;
+  return (
+    `Highest entropy ${fixed(entropy, 2)} nats, ${options}, at step ${highest.step}; the threshold ` +
+    `is ${fixed(started.threshold_nats, 2)} nats.`
+  );
+}
+
+// ---- KV memory
+
+/** Whether bytes are measured or computed. @param {RunEvent} started */
+export function sourceOf(started) {
+  return started.what_if ? "computed" : "measured";
+}
+
+/**
+ * Bytes that separate caches would hold, one for each live path.
+ * @param {RunEvent} started @param {RunEvent} kv @param {number[]} alone what `heldAlone` returns
+ */
+export function separateBytes({ model, prompt_tokens: prompt }, kv, alone) {
+  const lengths = kv.paths.map((/** @type {number[]} */ [, shared, own]) => {
+    return alone[shared + own - prompt.length] ?? shared + own;
+  });
+  let bytes = 0;
+  for (const length of lengths) {
+    bytes += length * model.row_bytes;
+    for (const [tokens, row] of model.window_rows ?? [])
+      bytes -= Math.max(0, length - tokens) * row;
+  }
+  return bytes;
+}
+
+/** The caption of the KV bars after a step. @param {Run} run @returns {(step: number) => string} */
+function memoryWordsByStep(run) {
+  const { paths, steps, started } = run;
+  const live = steps.map(({ kv }) => kv?.paths.length ?? 0);
+  /** @type {number[]} */
+  const peaks = []; // the last step with the most live paths, up to each step
+  live.forEach((count, at) => {
+    peaks.push(at === 0 || count >= live[peaks[at - 1]] ? at : peaks[at - 1]);
+  });
+  const forked = new Set(run.forks().map(({ children }) => paths[children[0]].weights[0][0]));
+  const alone = heldAlone(started);
+  return (step) => {
+    const [kv, most] = [steps[step].kv, steps[peaks[step]].kv];
+    // the tree shows the paths after the fork, but the pass had the paths before it
+    const words = memoryWords(run, kv, forked.has(step) ? "Before the fork, " : "", alone);
+    if (!kv || !most || live[step] === live[peaks[step]]) return words;
+    const ratio = asMuch(separateBytes(started, most, alone) / most.bytes_held);
+    const caches = `${most.paths.length} separate caches`;
+    return `${words} At step ${peaks[step]}, ${caches} would need ${ratio}.`;
+  };
+}
+
+/** @param {Run} run @param {RunEvent | null} kv @param {string} when @param {number[]} [alone] */
+function memoryWords(run, kv, when, alone = heldAlone(run.started)) {
+  if (!kv) return "No KV cache yet.";
+  const { rows_reused: reused = 0, other_runs: others = 0 } = kv;
+  const words = heldWords(run, kv, when, separateBytes(run.started, kv, alone));
+  if (!reused) return words;
+  const readers = others ? `, read by ${counted(others, "other run")}, too` : "";
+  const held = humanBytes(reused * run.started.model.row_bytes);
+  return `${words} Of the KV held, ${held} is in the prefix cache${readers}.`;
+}
+
+/** @param {Run} run @param {RunEvent} kv @param {string} when @param {number} separate bytes */
+function heldWords(run, kv, when, separate) {
+  const [paths, held] = [counted(kv.paths.length, "live path"), humanBytes(kv.bytes_held)];
+  const reserved = `${humanBytes(kv.rows_spare * run.started.model.row_bytes)} of it reserved`;
+  if (kv.paths.length === 1) {
+    const part = kv.rows_spare ? ` (${reserved})` : "";
+    return `${when}${paths} in ${held}${part}.${kv.rows_reused ? "" : " One path has nothing to share."}`;
+  }
+  const caches = humanBytes(separate);
+  if (kv.bytes_held <= separate) {
+    const ratio = asMuch(separate / kv.bytes_held);
+    return `${when}${paths} in ${held}; separate caches would need ${caches}: ${ratio}.`;
+  }
+  const part = kv.rows_spare ? `, ${reserved}` : "";
+  const more = `more than the ${caches} of separate caches`;
+  return `${when}${paths} in ${held}${part}: ${more}. ${whyMore(run, kv)}`;
+}
+
+/** @param {Run} run @param {RunEvent} kv */
+function whyMore(run, kv) {
+  const { config, model } = run.started;
+  const longest = Math.max(0, ...kv.paths.map((/** @type {number[]} */ row) => row[1] + row[2]));
+  if (model.window_rows?.some((/** @type {number[]} */ [tokens]) => tokens < longest)) {
+    return "They would keep only the last rows in layers with a window; the tree keeps all.";
+  }
+  if (config.r !== "auto" && config.r >= config.max_new_tokens) {
+    return `r = ${config.r} reserves all rows of the run at the start.`;
+  }
+  const at = run.steps.findIndex((step) => step.kv === kv);
+  const before = run.steps.slice(0, at);
+  if (before.some((step) => step.kv && step.kv.paths.length > kv.paths.length)) {
+    return "The rows of paths that ended stay reserved.";
+  }
+  return "A short text needs few of the reserved rows.";
+}
+
+/** @param {number} ratio */
+function asMuch(ratio) {
+  return ratio >= 1.05 ? `${fixed(ratio, 1)}× as much` : "about as much";
+}
+
+// ---- what names a run elsewhere
+
+/** The prompt, the model and the settings that shape a tree. @param {RunEvent} started */
+export function originWords({ prompt, model, config, threshold_nats: threshold }) {
+  const { weights = "as-loaded" } = model;
+  const settings = [
+    weights === "as-loaded" ? model.name : `${model.name}@${weights}`,
+    `policy ${config.policy}`,
+    `threshold ${fixed(threshold, 2)} nats`,
+    `branch factor ${config.branch_factor}`,
+    `at most ${counted(config.max_paths, "path")}`,
+    counted(config.max_new_tokens, "new token"),
+    `temperature ${Number(config.temperature.toPrecision(6))}`,
+    `seed ${config.seed}`,
+  ];
+  return `“${excerpt(visible(prompt), PROMPT_LONGEST)}” ${settings.join(", ")}.`;
+}
+
+/** How the names of the run's files begin. @param {RunEvent} started */
+export function fileStem({ prompt }) {
+  const words = prompt.toLowerCase().slice(0, 40).replace(NO_NUMBERS, "-");
+  return words.replace(/^-+|-+$/g, "") || "run";
+}

@@ -1,0 +1,90 @@
+// A recorded run on a page without Python (eab/share/html_page.py): its board, which recomputes the
+// run at other settings by itself, and the table of its texts.
+
+/** @import { Board } from "./board.js" */
+/** @import { Message, PageData, RunEvent } from "./types.d.ts" */
+import { element } from "./elements.js";
+import { boardMessage } from "./messages.js";
+import { fold } from "./run.js";
+import { WhatIf } from "./what_if_messages.js";
+
+const MOST_TEXTS = 100; // shown at first
+
+/** @param {string} id @returns {HTMLElement} */
+export function byId(id) {
+  const node = document.getElementById(id);
+  if (!node) throw new Error(`The page has no element #${id}`);
+  return node;
+}
+
+/** The data of a page. @param {string | null} packed gzipped, in base64 @returns {Promise<PageData>} */
+export async function unpacked(packed) {
+  if (!("DecompressionStream" in globalThis)) {
+    throw new Error("This page needs a newer browser: one that can unpack its data.");
+  }
+  const bytes = Uint8Array.from(atob(packed ?? ""), (byte) => byte.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).json();
+}
+
+/** Show a run on the board and around it. @param {Board} board @param {PageData} page */
+export function showPage(board, { title, about, texts, message, events }) {
+  document.title = title;
+  byId("title").textContent = title;
+  byId("about").textContent = about;
+  byId("texts-sentence").textContent = texts.sentence;
+  byId("texts").replaceChildren(...textsTable(texts));
+  const made = message.paths ? {} : boardMessage(fold(events));
+  showRun(board, /** @type {Message} */ ({ ...made, ...message }), events);
+}
+
+/**
+ * Show a run that has ended, and let its threshold be dragged.
+ * @param {Board} board @param {Message} message @param {RunEvent[]} events
+ */
+export function showRun(board, message, events) {
+  const whatIf = events.length ? new WhatIf(events, message) : null;
+  board.onWhatIf = (request) => {
+    try {
+      if (whatIf) board.update(whatIf.at(request));
+    } catch (error) {
+      if (whatIf) board.update(whatIf.refused(error));
+    }
+  };
+  board.update(whatIf?.message ?? message);
+}
+
+/** @param {string[]} cells @param {"th" | "td"} kind */
+function tableRow(cells, kind) {
+  return element("tr", {}, ...cells.map((cell) => element(kind, {}, cell)));
+}
+
+/** The texts in row order. @param {PageData["texts"]["texts"]} coded */
+function decoded(coded) {
+  /** @type {string[]} */
+  const texts = [];
+  let before = "";
+  for (const [place, common, rest] of coded) {
+    before = before.slice(0, common) + rest;
+    texts[place] = before;
+  }
+  return texts;
+}
+
+/** The heaviest texts, and the others on request. @param {PageData["texts"]} texts */
+function textsTable({ columns, rows, texts }) {
+  const words = decoded(texts);
+  const lines = rows.map((cells, place) => [...cells, words[place]]);
+  const lineOf = (/** @type {string[]} */ cells) => tableRow(cells, "td");
+  const head = element("thead", {}, tableRow(columns, "th"));
+  const body = element("tbody", {}, ...lines.slice(0, MOST_TEXTS).map(lineOf));
+  const table = element("table", {}, head, body);
+  if (lines.length <= MOST_TEXTS) return [table];
+  const showAll = `Show all ${lines.length.toLocaleString("en")} texts`;
+  const more = element("button", { type: "button" }, showAll);
+  more.addEventListener("click", () => {
+    body.append(...lines.slice(MOST_TEXTS).map(lineOf));
+    more.remove();
+  });
+  return [table, more];
+}

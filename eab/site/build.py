@@ -1,0 +1,155 @@
+"""Writes the site: `index.html` with the recorded runs, a page for each lesson and technique, and
+the story model for the browser.
+
+The recorded runs are in `index.html` itself, so it also works when it is opened from the disk, and
+without a network once it is loaded. All paths are relative, and no page asks another host for
+anything; the content security policy of each page allows neither that nor other scripts.
+"""
+
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import Final
+
+from eab.board import bundle
+from eab.board.still import thumbnail
+from eab.lessons import bundled_runs
+from eab.lessons.lesson_files import lessons
+from eab.record import SUFFIX
+from eab.record.files import make_folder, save_whole
+from eab.run import fold
+from eab.share.html_page import packed, policy_hash
+from eab.site.pages import TECHNIQUES, lesson_page, technique_page
+from eab.site.weights import model_files
+
+LIVE: Final = Path(__file__).parent / "live"  # the engine in JavaScript
+WORKER: Final = "live/worker.js"
+MODEL: Final = "model/"  # where the worker finds the story model's files
+FIRST_PROMPT: Final = "Grandma went to the market and bought some"
+BRAND: Final = "Watch a language model write. Where it hesitates, the text branches."
+MORE: Final = """\
+<p>This page shows recorded runs{live}. The program also runs chat models and uses a GPU, serves
+many runs in one batch, and has other branching policies:</p>
+<pre>pip install "eab-explorer[app]"
+eab app</pre>
+"""
+
+_PAGE: Final = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>EAB Explorer</title>
+<style>{style}</style>
+</head>
+<body>
+<header class="top">
+<h1>EAB Explorer</h1>
+<p>{brand}</p>
+<nav aria-label="On this page">
+<a href="#lessons">Lessons</a><a href="#techniques">Techniques</a>
+</nav>
+</header>
+<main>
+<div id="live"{live}></div>
+<nav id="gallery" aria-label="Recorded runs">{gallery}</nav>
+<h2 id="title">A recorded run</h2>
+<p id="shows"></p>
+<div id="board"></div>
+<p id="about">This page needs JavaScript.</p>
+<script type="text/plain" id="run-{first}">{run}</script>
+<script type="module" async>{script}</script>
+<h2 id="texts-title">Texts</h2>
+<p id="texts-sentence"></p>
+<div id="texts" tabindex="0"></div>
+<div class="lists">
+<section><h2 id="lessons">Lessons</h2>{lessons}</section>
+<section><h2 id="techniques">Techniques, measured</h2>{techniques}</section>
+<section><h2>What the program does besides</h2>{more}</section>
+</div>
+</main>
+{runs}
+</body>
+</html>
+"""
+
+
+def write_site(folder: Path) -> None:
+    """Write all files of the site; RecordError if the folder cannot be written."""
+    make_folder(folder)
+    for name, data in site_files().items():
+        make_folder((folder / name).parent)
+        save_whole(folder / name, data)
+
+
+def site_files() -> dict[str, bytes]:
+    """The files of the site by their relative paths."""
+    pages = {
+        "index.html": index_page(has_live=(LIVE / Path(WORKER).name).exists()),
+        **{f"lessons/{lesson.id}.html": lesson_page(lesson) for lesson in lessons()},
+        **{f"techniques/{one.id}.html": technique_page(one) for one in TECHNIQUES},
+    }
+    live = {f"live/{file.name}": file.read_bytes() for file in sorted(LIVE.glob("*.js"))}
+    model = {f"{MODEL}{name}": data for name, data in model_files().items()}
+    return {name: page.encode("utf-8") for name, page in pages.items()} | live | model
+
+
+def index_page(has_live: bool = False) -> str:
+    """The first screen; `has_live` if the story model is beside it."""
+    style, script = bundle.stylesheet("page", "site"), bundle.javascript("site")
+    recordings = bundled_runs.recordings()
+    runs = {
+        recording.file.removesuffix(SUFFIX): fold(bundled_runs.events_of(recording))
+        for recording in recordings
+    }
+    data = {name: packed(run, name) for name, run in runs.items()}
+    first, *others = data
+    cards = (
+        _card(name, recording, thumbnail(run))
+        for recording, (name, run) in zip(recordings, runs.items(), strict=True)
+    )
+    return _PAGE.format(
+        policy=_policy(style, script, has_live),
+        style=style,
+        brand=BRAND,
+        live=f' data-worker="{WORKER}" data-model="{MODEL}" data-prompt="{FIRST_PROMPT}"'
+        if has_live
+        else "",
+        gallery="".join(cards),
+        first=first,
+        run=data[first],
+        script=script,
+        lessons=_links({f"lessons/{one.id}": (one.title, f": {one.summary}") for one in lessons()}),
+        techniques=_links({f"techniques/{one.id}": (one.title, "") for one in TECHNIQUES}),
+        more=MORE.format(live=", and runs the story model in the browser" if has_live else ""),
+        runs="\n".join(_block(name, data[name]) for name in others),
+    )
+
+
+def _policy(style: str, script: str, has_live: bool) -> str:
+    live = "; worker-src 'self'; connect-src 'self'" if has_live else ""
+    return (
+        f"default-src 'none'; base-uri 'none'; form-action 'none'; img-src blob:{live}; "
+        f"script-src {policy_hash(script)}; style-src {policy_hash(style)}"
+    )
+
+
+def _card(name: str, recording: bundled_runs.Recording, picture: str) -> str:
+    title, teaches = escape(recording.title), escape(recording.teaches)
+    address = f'href="?run={name}" data-run="{name}" title="{escape(recording.description)}"'
+    return f"<a {address}>{picture}<b>{title}</b>{teaches}</a>"
+
+
+def _links(pages: Mapping[str, tuple[str, str]]) -> str:
+    """A list of pages, by address without ending: what is a link, and what follows it."""
+    lines = (
+        f'<li><a href="{address}.html">{escape(title)}</a>{escape(words)}</li>'
+        for address, (title, words) in pages.items()
+    )
+    return f"<ol>{''.join(lines)}</ol>"
+
+
+def _block(name: str, data: str) -> str:
+    return f'<script type="text/plain" id="run-{name}">{data}</script>'

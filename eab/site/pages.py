@@ -1,0 +1,212 @@
+"""Pages of the site without scripts: lessons, and techniques with their recorded measurements."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+from markdown_it import MarkdownIt
+
+from eab.board import bundle
+from eab.board.still import picture, tree_svg
+from eab.figures.captions import tree_sentence
+from eab.formatting import as_sentence
+from eab.labs.batching.results import BATCHING
+from eab.labs.bmc.results import LABS as BMC_LABS
+from eab.labs.measurement import Lab, Report, TextTable
+from eab.labs.quantization.results import FORMATS
+from eab.labs.tuning.evaluation_report import EVALUATION
+from eab.labs.variants.caches import BYTES, CACHES_LAB, PROCESSED
+from eab.labs.variants.drafts import DRAFTS, GAINS, STEPS
+from eab.lessons import bundled_runs, lesson_files
+from eab.lessons.lesson import (
+    ExerciseSection,
+    Lesson,
+    QuestionSection,
+    ReadingSection,
+    Section,
+)
+from eab.lessons.lesson_files import numbers_in, with_numbers
+from eab.lessons.measures import Sources, bundled_sources, parse, written
+from eab.record import SUFFIX
+from eab.run import fold
+from eab.share.html_page import policy_hash
+
+# The charts of lessons that a sentence stands for, by their names in eab.lessons.pictures
+_CHARTS: Final[dict[str, tuple[Lab, Callable[[], Report]]]] = {
+    "processed tokens": (PROCESSED, bundled_runs.caches),
+    "bytes copied and held": (BYTES, bundled_runs.caches),
+    "tokens per forward pass": (STEPS, bundled_runs.draft_lengths),
+    "when drafts pay": (GAINS, bundled_runs.draft_lengths),
+    "weight formats": (FORMATS, bundled_runs.formats),
+}
+_IN_THE_APP: Final = "The Learn page of the app has the charts and sliders, and checks the result."
+_MARKDOWN: Final = MarkdownIt("commonmark", {"html": False})
+_PAGE: Final = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title} - EAB Explorer</title>
+<style>{style}</style>
+</head>
+<body>
+<header class="top"><a href="../index.html">EAB Explorer</a></header>
+<main class="text">
+<h1>{title}</h1>
+{content}
+</main>
+</body>
+</html>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Technique:
+    """What was measured of a technique, and the lesson about it."""
+
+    id: str
+    title: str
+    lesson: str
+    measured: tuple[tuple[Lab, Callable[[], Report]], ...]
+
+
+TECHNIQUES: Final = (
+    Technique("kv-caches", "KV caches", "kv-cache", ((CACHES_LAB, bundled_runs.caches),)),
+    Technique(
+        "growth",
+        "Growth by spare rows (BMC)",
+        "growth",
+        (
+            (BMC_LABS["growth"], lambda: bundled_runs.bmc("growth")),
+            (BMC_LABS["sizes"], lambda: bundled_runs.bmc("sizes")),
+            (BMC_LABS["rejection"], lambda: bundled_runs.bmc("rejection")),
+        ),
+    ),
+    Technique(
+        "speculative-decoding",
+        "Speculative decoding",
+        "speculation",
+        ((DRAFTS, bundled_runs.draft_lengths),),
+    ),
+    Technique("batching", "Continuous batching", "batching", ((BATCHING, bundled_runs.batching),)),
+    Technique(
+        "quantization", "Weights in fewer bits", "quantization", ((FORMATS, bundled_runs.formats),)
+    ),
+    Technique(
+        "answers",
+        "Is the tree right about its answers?",
+        "answers",
+        ((EVALUATION, bundled_runs.evaluation),),
+    ),
+)
+
+
+def technique_page(technique: Technique) -> str:
+    """A page about a technique: what it is, and what was measured."""
+    lesson = lesson_files.named(technique.lesson)
+    sources = _sources(lesson)
+    parts = [
+        _words(f"{lesson.summary}\n\n{lesson.introduction}", sources),
+        f'<p><a href="../lessons/{lesson.id}.html">The lesson: {escape(lesson.title)}</a></p>',
+    ]
+    for lab, load in technique.measured:
+        report = load()
+        parts += ["<h2>Measured</h2>", _paragraph(lab.answer(report)), _table(lab.table(report))]
+        if report.began is not None:
+            made = f"{report.began.model}, {report.began.dtype}, {report.began.machine}"
+            parts.append(_paragraph(f"{lab.note} Recorded with {made}."))
+    return _page(technique.title, parts)
+
+
+def lesson_page(lesson: Lesson) -> str:
+    """A lesson to read: its text, the run that it uses, and its question with a hidden answer."""
+    sources = _sources(lesson)
+    still = picture(tree_svg(sources.run), tree_sentence(sources.run))
+    name = lesson.run.removesuffix(SUFFIX)
+    parts = [
+        _words(f"{lesson.summary}\n\n{lesson.introduction}", sources),
+        f'<p class="wide" tabindex="0">{still}</p>',
+        f'<p><a href="../index.html?run={name}">Open this run on the board</a></p>',
+    ]
+    before = ""
+    for section in lesson.sections:
+        parts += [f"<h2>{escape(section.title)}</h2>", _words(section.text, sources)]
+        parts += _hidden(section, sources)
+        chart = "" if isinstance(section, ReadingSection) else section.script.picture
+        parts += _measured(chart) if chart != before else []
+        before = chart
+    parts += [
+        f'<p><a href="../techniques/{one.id}.html">Measured: {escape(one.title)}</a></p>'
+        for one in TECHNIQUES
+        if one.lesson == lesson.id
+    ]
+    return _page(lesson.title, parts)
+
+
+def _hidden(section: Section, sources: Sources) -> list[str]:
+    """The answer to a question, or what an exercise shows, behind words to press."""
+    if isinstance(section, QuestionSection):
+        value = section.quantity.value(sources)
+        ranges = "".join(f"<li>{escape(each)}</li>" for each in section.ranges())
+        said = "" if value is None else f"**{written(value, section.quantity.unit)}.** "
+        return [
+            f"<p>Guess first:</p><ul>{ranges}</ul>",
+            _details("Show the answer", _words(said + section.explanation, sources)),
+        ]
+    if isinstance(section, ExerciseSection):
+        shows = _details("What it shows", _words(section.explanation, sources))
+        return [_paragraph(_IN_THE_APP), *([shows] if section.explanation else [])]
+    return []
+
+
+def _measured(chart: str) -> list[str]:
+    """What a lesson's chart shows, in a sentence, behind words to press."""
+    if chart not in _CHARTS:
+        return []
+    lab, load = _CHARTS[chart]
+    return [_details("What was measured", _paragraph(lab.answer(load())))]
+
+
+def _details(words: str, content: str) -> str:
+    return f"<details><summary>{words}</summary>{content}</details>"
+
+
+def _sources(lesson: Lesson) -> Sources:
+    return bundled_sources(fold(bundled_runs.events_of(bundled_runs.named(lesson.run))))
+
+
+def _words(text: str, sources: Sources) -> str:
+    """Markdown with the numbers of the recordings, as HTML."""
+    values = {name: parse(name).in_words(sources) for name in numbers_in(text)}
+    return str(_MARKDOWN.render(with_numbers(text, values)))
+
+
+def _paragraph(text: str) -> str:
+    return f"<p>{escape(as_sentence(text.strip()))}</p>"
+
+
+def _table(table: TextTable) -> str:
+    if not table:
+        return ""
+    head, *rows = table
+    lines = (f"<tr>{_cells(row, 'td')}</tr>" for row in rows)
+    heads = "".join(_cells([cell], "th" if cell else "td") for cell in head)
+    return (
+        f'<div class="wide" tabindex="0"><table><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def _cells(row: Sequence[str], kind: str) -> str:
+    return "".join(f"<{kind}>{escape(cell)}</{kind}>" for cell in row)
+
+
+def _page(title: str, parts: Sequence[str]) -> str:
+    files = (bundle.FOLDER / f"{name}.css" for name in ("page", "site"))  # without the board's
+    style = "".join(file.read_text(encoding="utf-8") for file in files)
+    policy = f"default-src 'none'; base-uri 'none'; img-src data:; style-src {policy_hash(style)}"
+    content = "\n".join(parts)
+    return _PAGE.format(policy=policy, title=escape(title), style=style, content=content)

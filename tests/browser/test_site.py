@@ -1,0 +1,149 @@
+"""The site in a real Chromium: from the disk and from a web server, with nothing behind it."""
+
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from axe import KEPT, grave_findings
+from browser_steps import OpenPage
+from made_runs import bundled, bundled_run
+from playwright.sync_api import Page, expect
+
+from eab.figures.captions import tree_sentence
+from eab.record.run_file import encode
+from eab.share.board_what_if import recomputed
+from eab.site import build
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+# Sends the events of a recorded run one by one, until it is stopped.
+WORKER = """
+const events = %s;
+let stopped = false;
+onmessage = async ({ data: { type, prompt, id } }) => {
+  if (type === "stop") return (stopped = true);
+  stopped = false;
+  if (prompt === "fail") return postMessage({ type: "error", message: "the weights are damaged", id });
+  postMessage({ type: "progress", loaded: 1, total: 2 });
+  for (const event of events) {
+    const now = stopped ? { event: "RunEnded", step: 1, reason: "stopped" } : event;
+    postMessage({ type: "events", events: [now], id });
+    if (stopped) return;
+    await new Promise((resolve) => setTimeout(resolve, prompt === "slow" ? 20 : 0));
+  }
+};
+"""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("site")
+    build.write_site(made)
+    (made / "live").mkdir(exist_ok=True)
+    lines = [encode(event).decode() for event in bundled("coins")]
+    (made / "live" / "worker.js").write_text(WORKER % f"[{','.join(lines)}]", encoding="utf-8")
+    (made / "with-model.html").write_text(build.index_page(has_live=True), encoding="utf-8")
+    return made
+
+
+@pytest.fixture
+def address(folder: Path) -> Iterator[str]:
+    """The address of the site on a web server."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def opened(page: Page, address: str) -> list[str]:
+    """Open an address and wait for a tree; returns the list of all requests."""
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(address)
+    page.wait_for_function("() => Number(document.querySelector('.eab')?.dataset.paths) > 0")
+    return asked
+
+
+def shows(page: Page, name: str) -> None:
+    expect(page.locator(".eab").get_by_text(tree_sentence(bundled_run(name))).first).to_be_visible()
+
+
+@pytest.mark.parametrize("kind", ["disk", "server"])
+def test_the_recorded_runs_need_no_further_request(
+    new_page: OpenPage, folder: Path, address: str, kind: str
+) -> None:
+    page = new_page(reduced_motion="reduce")
+    start = (folder / "index.html").as_uri() if kind == "disk" else f"{address}/index.html"
+    asked = opened(page, start)
+    page.get_by_role("link", name="Three coins").click()
+    shows(page, "coins")
+    assert page.title() == bundled_run("coins").started.prompt.replace("\n", "↵")
+    page.get_by_label("What if? Threshold (nats)").fill("0.71")
+    _, extra = recomputed(bundled_run("coins"), 0.71, 4)
+    expect(page.get_by_text(extra["notes"]["entropy"])).to_be_visible()
+    assert asked == [start]
+    if kind == "server":
+        assert page.url == f"{address}/index.html?run=coins"
+        page.go_back()
+        shows(page, "cake")
+
+
+def test_a_link_opens_its_run_and_a_wrong_one_is_explained(
+    new_page: OpenPage, folder: Path
+) -> None:
+    page = new_page()
+    opened(page, f"{(folder / 'index.html').as_uri()}?run=wording")
+    expect(page.locator("#gallery a[aria-current]")).to_contain_text("A fork in words")
+    opened(page, f"{(folder / 'index.html').as_uri()}?run=nothing")
+    expect(page.get_by_text("There is no recorded run “nothing”")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [390, 1366])
+def test_the_pages_are_accessible_and_fit(new_page: OpenPage, folder: Path, width: int) -> None:
+    page = new_page(width, 844, reduced_motion="reduce")
+    for name in ("with-model", "lessons/kv-cache", "techniques/growth"):
+        page.goto((folder / f"{name}.html").as_uri())
+        page.wait_for_timeout(300)
+        assert grave_findings(page, KEPT) == [], name
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_run_of_the_story_model_grows_and_can_be_dragged(
+    new_page: OpenPage, address: str
+) -> None:
+    page = new_page(reduced_motion="reduce")
+    opened(page, f"{address}/with-model.html")
+    page.get_by_role("textbox", name="Prompt").fill("Toss three coins")
+    page.get_by_role("button", name="Run", exact=True).click()
+    shows(page, "coins")
+    expect(page.locator("#title")).to_have_text("Toss three coins")
+    page.get_by_label("What if? Threshold (nats)").fill("0.71")
+    expect(page.get_by_text("At 0.71 nats: 0 forks, 1 path")).to_be_visible()
+
+
+def test_a_run_of_the_story_model_can_be_stopped_or_fail(new_page: OpenPage, address: str) -> None:
+    page = new_page(reduced_motion="reduce")
+    opened(page, f"{address}/with-model.html")
+    page.get_by_role("textbox", name="Prompt").fill("slow")
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.get_by_role("button", name="Stop: Stop after this step and keep the result").click()
+    expect(page.get_by_role("button", name="Run", exact=True)).to_be_enabled()
+    page.get_by_role("textbox", name="Prompt").fill("fail")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_text("The weights are damaged.")).to_be_visible()
+    page.get_by_role("textbox", name="Prompt").fill("slow")
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.get_by_role("link", name="Who ate the cake").click()
+    shows(page, "cake")
+    page.wait_for_timeout(500)
+    shows(page, "cake")
