@@ -128,7 +128,9 @@ def repeat(
     if config.threshold_unit == "rank":  # its probe is known
         nats = run.started.threshold_nats
         config = replace(config, entropy_threshold=nats, threshold_unit="nats")
-    config = replace(config, drafter="none", stop_when="ended")  # the same texts, all of them
+    config = replace(
+        config, drafter="none", stop_when="ended", token_budget=0
+    )  # the same texts, all of them
     tokens, done = run.started.continued_tokens, 0
     requests = {
         seed: continue_from(model, run.started, tokens, replace(config, seed=seed))
