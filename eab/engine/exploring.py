@@ -196,7 +196,7 @@ def _scored(
 
 def _check(model: LanguageModel, run: RunState) -> None:
     if any(path.status == "live" for path in run.paths):
-        raise ConfigError("the run was stopped before its texts ended; run the prompt again")
+        raise ConfigError("the run ended before its texts did; run the prompt again, to their end")
     if model.kv_shape.blocks is not None:
         raise ConfigError(
             f"{model.card.name} runs on a server, which names only its most likely tokens; "

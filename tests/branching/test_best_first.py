@@ -14,12 +14,14 @@ from made_runs import events_of, leaves_at, run_of
 
 from eab import record
 from eab.analysis.answers import group_answers
+from eab.analysis.uncertainty import uncertainty
 from eab.checks.table_model import TableModel, random_table
 from eab.config import BranchingConfig, CacheName
 from eab.errors import ConfigError
 from eab.events import Predicted, StepTimed
 from eab.figures.captions import sentences_at
 from eab.models.loading import wrap_model
+from eab.record.run_file import Limits
 from eab.run import RunFold, RunState, fold
 from eab.what_if.resimulate import resimulate
 
@@ -165,8 +167,8 @@ def test_the_progress_is_that_of_the_tokens_because_one_path_may_be_complete_ear
         state.apply(event)
         shares.append(state.progress.share)
     assert shares == sorted(shares)
-    complete = len(state.run.steps) == LENGTH
-    assert complete and state.run.forward_passes > 2 * LENGTH, "else the test shows nothing"
+    assert len(state.run.steps) == LENGTH
+    assert state.run.forward_passes > 2 * LENGTH, "else the test shows nothing"
     assert shares[-1] == (state.run.forward_passes - 1) / (8 * LENGTH)
 
 
@@ -174,6 +176,23 @@ def test_paths_of_different_lengths_share_a_pass():
     model = TableModel(random_table(3, 5, 1.0, LENGTH), [1])
     passes = computed(events_of(model, "0", BASE, max_paths=8, paths_per_pass=3))
     assert any(len({len(text) for text in each}) > 1 for each in passes)
+
+
+def test_files_of_wide_searches_load_although_each_pass_measures_the_paths_that_wait(monkeypatch):
+    monkeypatch.setattr("eab.record.run_file.SMALL", Limits(10**6, 10, 100, 10))
+    model = TableModel(random_table(1, 40, 5.0))
+    events = events_of(model, "0", BASE, max_paths=200, paths_per_pass=1, token_budget=900)
+    assert list(record.loads(record.dumps(events))) == events
+
+
+def test_a_search_says_that_the_path_limit_left_texts_out():
+    run = run_of(TableModel(random_table(3, 5, 1.0, LENGTH)), "0", BASE, max_paths=3)
+    assert uncertainty(run, group_answers(run)).limited_by == ("max_paths",)
+    run = run_of(TableModel(random_table(3, 5, 1.0, LENGTH)), "0", BASE, max_new_tokens=2)
+    assert uncertainty(run, group_answers(run)).limited_by == ("max_paths",)
+    rules = {"max_new_tokens": 2, "max_paths": 25}
+    run = run_of(TableModel(random_table(3, 5, 1.0, LENGTH)), "0", BASE, **rules)
+    assert uncertainty(run, group_answers(run)).limited_by == ()
 
 
 def test_other_settings_need_the_model():

@@ -67,7 +67,7 @@ def test_the_embedded_model_decides_early_and_the_run_stays_what_it_was():
     assert run.tokens_left == 2 * (40 - 4), "two live texts of four tokens"
     assert Run(loads(dumps(run.events))).ended == run.ended
     assert run.what_if(r=9).ended.reason == "decided"
-    with pytest.raises(ConfigError, match="stopped before its texts ended"):
+    with pytest.raises(ConfigError, match="ended before its texts did"):
         explorer.explore(run)
 
 
