@@ -453,6 +453,14 @@ class BranchingConfig:
         given["chat_template_kwargs"] = as_object_text(given["chat_template_kwargs"])
         return given
 
+    @property
+    def most_tokens(self) -> int:
+        """How many tokens a run may compute (`token_budget`); 0 if there is no limit."""
+        if self.policy != "best-first":
+            return self.token_budget
+        most = self.max_paths * self.max_new_tokens
+        return min(self.token_budget or most, most)
+
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "BranchingConfig":
         """The config with these settings, and defaults for all others.

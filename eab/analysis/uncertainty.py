@@ -128,6 +128,12 @@ def _limits(run: RunState) -> tuple[str, ...]:
     """The settings that kept a branch out of the tree."""
     config, threshold = run.started.config, max(run.started.threshold_nats, _KNOWN)
     acted = {"max_paths": any(path.limited_steps for path in run.paths)}
+    if config.policy in (
+        "beam",
+        "best-first",
+    ):  # their weights are what the limit left of all probability
+        left_out = 1.0 - math.fsum(leaf.weight for leaf in run.leaves())
+        acted["max_paths"] = acted["max_paths"] or left_out >= _NOTICEABLE
     if config.policy in ("fair", "original"):
         acted["min_fork_weight"] = config.min_fork_weight > 0 and any(
             (token.entropy or 0.0) >= threshold

@@ -151,7 +151,7 @@ class BatchFolder:
                 f"{file} was made with another {listed(other)}. Choose another folder or id, or "
                 "delete the file to make it again"
             )
-        return run.ended is not None and run.ended.reason == "finished"
+        return run.ended is not None and run.ended.complete
 
     def save_table(self) -> int:
         """Write the samples of all runs, in order of file name, and return how many there are."""

@@ -97,7 +97,8 @@ def generate_run(
             state.apply(event)
             if state.run is not None and isinstance(event, RunStarted | StepTimed):
                 paths = counted(len(state.run.leaves()), "path")
-                bar.update(task, completed=len(state.run.steps), description=paths)
+                done = round(state.progress.share * request.config.max_new_tokens)
+                bar.update(task, completed=done, description=paths)
     return state
 
 

@@ -10,21 +10,17 @@ Live paths count as not seen, unless their first sentence is complete.
 from collections.abc import Sequence
 
 from eab.analysis.answers import group_answers
-from eab.config import BranchingConfig
-from eab.events import EndReason, Event, Predicted
-from eab.run import RunFold
+from eab.events import EndReason, Event, Predicted, RunStarted
+from eab.run import RunState
 
 
 class Ending:
     """Follows the events of a run, as far as its settings need them."""
 
-    def __init__(self, config: BranchingConfig) -> None:
-        self._config = config
-        self._state = RunFold() if config.stop_when != "ended" else None
-        self._budget, self._tokens = config.token_budget, 0
-        if config.policy == "best-first":
-            most = config.max_paths * config.max_new_tokens
-            self._budget = min(self._budget or most, most)
+    def __init__(self, started: RunStarted) -> None:
+        self._config = started.config
+        self._state = RunState(started) if started.config.stop_when != "ended" else None
+        self._budget, self._tokens = started.config.most_tokens, 0
 
     def reason(self, events: Sequence[Event]) -> EndReason | None:
         """Why the run ends after these events, which follow those of the last call; or None."""
@@ -38,9 +34,7 @@ class Ending:
         assert self._state is not None
         for event in events:
             self._state.apply(event)
-        if self._state.run is None:
-            return None
-        answers = group_answers(self._state.run, "sentence")
+        answers = group_answers(self._state, "sentence")
         if self._config.stop_when == "decided":
             return "decided" if answers.winner is not None else None
         return "explored" if answers.explored >= self._config.explored_goal else None

@@ -128,7 +128,9 @@ def repeat(
     if config.threshold_unit == "rank":  # its probe is known
         nats = run.started.threshold_nats
         config = replace(config, entropy_threshold=nats, threshold_unit="nats")
-    config = replace(config, drafter="none", stop_when="ended")  # the same texts, all of them
+    config = replace(
+        config, drafter="none", stop_when="ended", token_budget=0
+    )  # the same texts, all of them
     tokens, done = run.started.continued_tokens, 0
     requests = {
         seed: continue_from(model, run.started, tokens, replace(config, seed=seed))
@@ -194,7 +196,7 @@ def _scored(
 
 def _check(model: LanguageModel, run: RunState) -> None:
     if any(path.status == "live" for path in run.paths):
-        raise ConfigError("the run was stopped before its texts ended; run the prompt again")
+        raise ConfigError("the run ended before its texts did; run the prompt again, to their end")
     if model.kv_shape.blocks is not None:
         raise ConfigError(
             f"{model.card.name} runs on a server, which names only its most likely tokens; "

@@ -18,6 +18,7 @@ from eab.branching.random_streams import ROOT
 from eab.branching.sampling import Predictions
 from eab.caches.base import ForwardBatch, KVCache
 from eab.engine.drafting import Drafting
+from eab.engine.ending import Ending
 from eab.engine.paths import Lookahead, Paths
 from eab.engine.request import LogitsReader
 from eab.engine.step_events import predicted
@@ -55,6 +56,8 @@ class Generation:
             policy.ends = self.paths.ends
         self.drafting = Drafting(model, self.paths, cache, policy, speculator)
         self.selected = policy.select(self.live)  # the paths whose next token is decided next
+        self._ending = Ending(started)
+        self.ended = self._ending.reason([])  # why its settings end it; None while they do not
         self._in_pass: list[Leaf] = []  # the paths of the current forward pass
         self._counted: list[tuple[Lookahead, int]] = []  # how many of their tokens it computes
         self.has_begun = False  # whether it has taken over what the prefix cache holds
@@ -66,6 +69,11 @@ class Generation:
     def live(self) -> list[Leaf]:
         """The paths that still decode, in tree order."""
         return self.paths.live
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a path still decodes, and the settings do not end the run."""
+        return bool(self.live) and self.ended is None
 
     @property
     def step(self) -> int:
@@ -255,9 +263,10 @@ class Generation:
         seconds = forward_seconds + time.perf_counter() - start
         events: list[Event] = [*speculated]
         states = self.paths.lookahead
-        while self.live and all(states[leaf.path].predictions for leaf in self.selected):
-            events.append(self.paths.measure(self.step_of_pass))
-            events += self._decide_step()
+        while self.goes_on and all(states[leaf.path].predictions for leaf in self.selected):
+            new = [self.paths.measure(self.step_of_pass), *self._decide_step()]
+            events += new
+            self.ended = self._ending.reason(new)
         if step > 0:  # the prefill has no draft tokens
             paths, steps = len(self._in_pass), self.step - step
             self.drafting.observe(tokens, seconds, speculated, paths, steps)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from eab.caches.prefix_cache import common_length
 from eab.caches.prefixed_tree import Prefixes
 from eab.engine.build import build
-from eab.engine.ending import Ending
 from eab.engine.forward_pass import Part
 from eab.engine.generation import Generation
 from eab.engine.kv_need import KVNeed, kv_need
@@ -50,19 +49,18 @@ def decode(
         events: Receives the events of the run, including RunEnded.
         prefixes: The part of the prefix cache that the run may use; None to use none.
     """
-    steps, generation, ending = 0, None, Ending(request.config)
+    steps, generation = 0, None
     try:
         threshold_nats = yield from _threshold_in_nats(model, request, events, prefixes)
         generation = build(model, request, threshold_nats, draft, prefixes)
         events.append(generation.started)
-        reason = ending.reason([generation.started])
-        while generation.live and reason is None:
-            events += (new := (yield generation))
+        while generation.goes_on:
+            events += yield generation
             steps = generation.step
-            reason = ending.reason(new)
         if generation.live:
             generation.keep_texts()
-        events.append(RunEnded(steps, reason if generation.live and reason else "finished"))
+        early = generation.ended if generation.live else None
+        events.append(RunEnded(steps, early or "finished"))
     except Stopped:
         if generation is not None:
             generation.keep_texts()

@@ -303,4 +303,4 @@ def _step(member: Member, last: int) -> int:
     """The step at which something happens to the member, if `last` is that of the longest path."""
     if isinstance(member, Child):
         return member.leaf.tokens
-    return max(last, member.tokens - member.finished)
+    return max(last, member.tokens - 1)

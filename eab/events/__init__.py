@@ -301,6 +301,11 @@ class RunEnded(_Kind, frozen=True):
         return self.reason in ("stopped", "unwatched")
 
     @property
+    def complete(self) -> bool:
+        """Whether it ended by itself: all its texts had ended, or the settings ended it."""
+        return self.reason == "finished" or self.early
+
+    @property
     def early(self) -> bool:
         """Whether the settings ended it before all its texts had ended."""
         return self.reason in ("decided", "explored", "budget")

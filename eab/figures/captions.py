@@ -324,6 +324,8 @@ def _weight_words(samples: Sequence[Sample], policy: str) -> str:
         return f"First of {texts} by score (probability {samples[0].weight:.1%})"
     if policy == "original":
         return f"The {texts} have equal weight ({most} each); the first is"
+    if policy == "best-first":
+        return f"Most likely of {texts} (probability {most})"
     if math.isclose(samples[0].weight, samples[-1].weight):
         return f"The {texts} have equal weight (about {most} each, estimated); the first is"
     return f"Most likely of {texts} (about {most}, estimated weight)"

@@ -64,6 +64,9 @@ SMALL: Final = Limits(32 * 2**20, 200_000, 3_000_000, 20_000)  # allowed for eve
 # Limits per token that the settings allow. Real runs have up to 750 bytes, 4 lines, 60 values and
 # half a path per token (embedded model and SmolLM2, every policy, four caches, prompt lookup).
 OF_A_TOKEN: Final = Limits(4096, 16, 200, 2)
+# And per path: under best-first, a pass of one path measures those that wait, too.
+BYTES_OF_A_WAITING_PATH: Final = 48
+VALUES_OF_A_WAITING_PATH: Final = 4
 # JSON bytes of the text of all paths plus all leaves: allowed for every file, and per token that
 # the file holds. Leaves repeat the text that they share: if every 60th token of 64 paths ends a
 # text, they have 80 bytes per token after 2,000 steps.
@@ -82,10 +85,13 @@ class Amounts:
     def allow(self, config: BranchingConfig) -> None:
         """Raise the limits to fit a run with these settings."""
         tokens = min(config.max_paths * config.max_new_tokens, self._most_tokens)
+        waiting = config.max_paths if config.policy == "best-first" else 0
+        text_bytes = OF_A_TOKEN.text_bytes + waiting * BYTES_OF_A_WAITING_PATH
+        values = OF_A_TOKEN.values + waiting * VALUES_OF_A_WAITING_PATH
         self.limits = Limits(
-            max(SMALL.text_bytes, tokens * OF_A_TOKEN.text_bytes),
+            max(SMALL.text_bytes, tokens * text_bytes),
             max(SMALL.lines, tokens * OF_A_TOKEN.lines),
-            max(SMALL.values, tokens * OF_A_TOKEN.values),
+            max(SMALL.values, tokens * values),
             max(SMALL.paths, tokens * OF_A_TOKEN.paths),
         )
 

@@ -62,7 +62,11 @@ class RunFold:
             if not self.probed:
                 return Progressed(0.0, "Reading the prompt")
             return Progressed(0.0, f"The most likely text first: token {len(self.probed)}")
-        steps, last = len(self.run.steps), self.run.started.config.max_new_tokens
+        config = self.run.started.config
+        if config.policy == "best-first":  # one path may be complete long before the others
+            tokens, most = self.run.new_tokens_computed, config.most_tokens
+            return Progressed(min(1.0, tokens / most), f"Token {tokens} of at most {most}")
+        steps, last = len(self.run.steps), config.max_new_tokens
         return Progressed(min(1.0, steps / last), f"Step {steps} of {last}")
 
     @property

@@ -1,6 +1,7 @@
 """The state of a run after its header and any further events."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import chain, count
 from typing import Final, NoReturn, assert_never
@@ -58,7 +59,7 @@ class RunState:
         explored: Texts that were explored after the last step (see the event TextScored), without
             weight.
         repeats: Texts of runs that differ only in their seeds, by seed, with their weights there.
-        peaks: The tokens whose entropy was higher than that of all tokens before them.
+        peaks: The tokens whose entropy is higher than that of all tokens of the steps before them.
     """
 
     def __init__(self, started: RunStarted, probe: Sequence[float] = ()) -> None:
@@ -162,6 +163,7 @@ class RunState:
         step, paths = event.step, self.paths
         seen = self._predicted if step == self._predicted_step else {}
         highest = self.highest_entropy if self.peaks else -math.inf
+        goes_back = bool(self.peaks) and step < self.peaks[-1].step
         for number, token, text, log_prob, special in event.tokens:
             path = paths[number]
             tokens = path.tokens
@@ -172,11 +174,18 @@ class RunState:
             _, entropy, candidates, whole = seen.get(origin) or self._seen(origin, step)
             tokens.append(Token(step, token, text, special, log_prob, entropy, candidates, whole))
             path.touched = step
-            if entropy is not None and entropy > highest:
-                highest = entropy
-                self.peaks.append(tokens[-1])
+            if entropy is not None and (entropy > highest or goes_back):
+                self._add_peak(tokens[-1], entropy)
+                highest = max(highest, entropy)
             if self._stop and not special:
                 self._tails[number] = self._stop.search(self._tails[number][0], text)
+
+    def _add_peak(self, token: Token, entropy: float) -> None:
+        place = bisect_right(self.peaks, token.step, key=lambda peak: peak.step)
+        if place and (self.peaks[place - 1].entropy or 0.0) >= entropy:
+            return
+        higher = [peak for peak in self.peaks[place:] if (peak.entropy or 0.0) > entropy]
+        self.peaks[place:] = [token, *higher]
 
     def _refuse_token(self, number: int, step: int, expected: int) -> NoReturn:
         self._live(number, step)
@@ -454,6 +463,12 @@ class RunState:
     def tokens_through_model(self) -> int:
         """Tokens that went through the model, including the prompt and pruned paths."""
         return sum(step.timing.tokens for step in self.steps if step.timing is not None)
+
+    @property
+    def new_tokens_computed(self) -> int:
+        """Tokens after the prompt that went through the model."""
+        timings = (step.timing for step in self.steps[1:])
+        return sum(timing.tokens for timing in timings if timing is not None)
 
     @property
     def tokens_reused(self) -> int:

@@ -10,16 +10,19 @@ from equality import PROMPT, assert_leaves_match, assert_same_decisions
 from family_table import FAMILIES
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_runs import events_of, run_of
+from made_runs import events_of, leaves_at, run_of
 
 from eab import record
 from eab.analysis.answers import group_answers
+from eab.analysis.uncertainty import uncertainty
 from eab.checks.table_model import TableModel, random_table
 from eab.config import BranchingConfig, CacheName
 from eab.errors import ConfigError
 from eab.events import Predicted, StepTimed
+from eab.figures.captions import sentences_at
 from eab.models.loading import wrap_model
-from eab.run import RunState, fold
+from eab.record.run_file import Limits
+from eab.run import RunFold, RunState, fold
 from eab.what_if.resimulate import resimulate
 
 LENGTH = 5
@@ -140,10 +143,56 @@ def test_a_model_that_reads_long_texts_otherwise_is_refused(words):
     assert run_of(ours, "w5 w6", BASE, max_new_tokens=4).ended.reason == "finished"
 
 
+@settings(max_examples=30)
+@given(chain=st.integers(0, 10**6), paths=st.sampled_from([2, 3, 8]), width=st.integers(1, 4))
+def test_after_every_pass_the_last_step_shows_the_run_as_it_is(chain, paths, width):
+    model = TableModel(random_table(chain, 4, 1.0, LENGTH), [1])
+    events = events_of(model, "0", BASE, max_paths=paths, paths_per_pass=width)
+    run = RunState(events[0])
+    for event in events[1:]:
+        run.apply(event)
+        if isinstance(event, StepTimed):
+            last = len(run.steps) - 1
+            assert leaves_at(run, last) == run.leaves()
+            for step, words in enumerate(sentences_at(run, range(last + 1))):
+                tokens = [each for path in run.paths for each in path.tokens if each.step <= step]
+                highest = max(token.entropy for token in tokens)
+                assert f"Highest entropy {highest:.2f} nats" in words["entropy"]
+
+
+def test_the_progress_is_that_of_the_tokens_because_one_path_may_be_complete_early():
+    model = TableModel(random_table(3, 5, 1.0, LENGTH), [1])
+    state, shares = RunFold(), []
+    for event in events_of(model, "0", BASE, max_paths=8, paths_per_pass=1):
+        state.apply(event)
+        shares.append(state.progress.share)
+    assert shares == sorted(shares)
+    assert len(state.run.steps) == LENGTH
+    assert state.run.forward_passes > 2 * LENGTH, "else the test shows nothing"
+    assert shares[-1] == (state.run.forward_passes - 1) / (8 * LENGTH)
+
+
 def test_paths_of_different_lengths_share_a_pass():
     model = TableModel(random_table(3, 5, 1.0, LENGTH), [1])
     passes = computed(events_of(model, "0", BASE, max_paths=8, paths_per_pass=3))
     assert any(len({len(text) for text in each}) > 1 for each in passes)
+
+
+def test_files_of_wide_searches_load_although_each_pass_measures_the_paths_that_wait(monkeypatch):
+    monkeypatch.setattr("eab.record.run_file.SMALL", Limits(10**6, 10, 100, 10))
+    model = TableModel(random_table(1, 40, 5.0))
+    events = events_of(model, "0", BASE, max_paths=200, paths_per_pass=1, token_budget=900)
+    assert list(record.loads(record.dumps(events))) == events
+
+
+def test_a_search_says_that_the_path_limit_left_texts_out():
+    run = run_of(TableModel(random_table(3, 5, 1.0, LENGTH)), "0", BASE, max_paths=3)
+    assert uncertainty(run, group_answers(run)).limited_by == ("max_paths",)
+    run = run_of(TableModel(random_table(3, 5, 1.0, LENGTH)), "0", BASE, max_new_tokens=2)
+    assert uncertainty(run, group_answers(run)).limited_by == ("max_paths",)
+    rules = {"max_new_tokens": 2, "max_paths": 25}
+    run = run_of(TableModel(random_table(3, 5, 1.0, LENGTH)), "0", BASE, **rules)
+    assert uncertainty(run, group_answers(run)).limited_by == ()
 
 
 def test_other_settings_need_the_model():

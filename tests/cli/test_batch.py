@@ -162,6 +162,17 @@ def test_a_run_that_was_cut_short_is_run_again(tmp_path: Path) -> None:
     assert record.load(tmp_path / "00001.eab")[-1] == last
 
 
+def test_a_run_that_its_settings_ended_is_complete(tmp_path: Path) -> None:
+    prompts = write(tmp_path / "a.jsonl", [{"prompt": "The cat"}])
+    asked = ("--out", tmp_path, *SHORT, "--policy", "best-first", "--token-budget", "2")
+    done(prompts, *asked)
+    file = tmp_path / "00001.eab"
+    made = file.stat().st_mtime_ns
+    assert record.load(file)[-1].reason == "budget"
+    done(prompts, *asked)
+    assert file.stat().st_mtime_ns == made
+
+
 @pytest.mark.parametrize(
     ("change", "options", "words"),
     [

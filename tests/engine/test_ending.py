@@ -11,8 +11,10 @@ from saying_model import saying_model
 
 from eab import EntropyAdaptiveBranching, Run
 from eab.analysis.answers import group_answers
+from eab.checks.table_model import TableModel
 from eab.config import BranchingConfig, PolicyName
 from eab.errors import ConfigError
+from eab.events import Predicted
 from eab.record import dumps, loads
 from eab.run import fold
 
@@ -65,8 +67,25 @@ def test_the_embedded_model_decides_early_and_the_run_stays_what_it_was():
     assert run.tokens_left == 2 * (40 - 4), "two live texts of four tokens"
     assert Run(loads(dumps(run.events))).ended == run.ended
     assert run.what_if(r=9).ended.reason == "decided"
-    with pytest.raises(ConfigError, match="stopped before its texts ended"):
+    with pytest.raises(ConfigError, match="ended before its texts did"):
         explorer.explore(run)
+
+
+@pytest.mark.parametrize(
+    "early",
+    [*({"token_budget": most} for most in (5, 6, 7, 8)), {"stop_when": "explored"}],
+    ids=str,
+)
+def test_with_drafts_it_ends_at_the_same_token_though_a_pass_decides_several(early):
+    chain = TableModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+    asked = {"policy": "greedy", "max_new_tokens": 20, **early}
+    chain.text = lambda token: [" it", " was.", " And"][token]
+    prompt = "0 1 2 0 1 2 0 1 2"
+    plain = run_of(chain, prompt, BranchingConfig(**asked))
+    drafted = run_of(chain, prompt, BranchingConfig(**asked, drafter="prompt-lookup"))
+    assert drafted.forward_passes < plain.forward_passes, "a pass decides several steps"
+    assert drafted.ended == plain.ended
+    assert same_events(drafted.events) == same_events(plain.events)
 
 
 def test_exploring_and_repeating_are_never_cut_short_by_it():
@@ -78,3 +97,9 @@ def test_exploring_and_repeating_are_never_cut_short_by_it():
     explored = explorer.explore(run, until=0.01, most=4).explored
     assert {each.finish_reason for each in explored} == {"length"}
     assert len(explorer.repeat(run).complete_repeats) == 7
+    first = explorer.run("Once upon a time, there was a", seed=1)
+    needed = sum(len(each.predictions) for each in first.events if isinstance(each, Predicted))
+    within = explorer.run("Once upon a time, there was a", seed=1, token_budget=needed)
+    assert within.ended.reason == "finished", "other seeds need more"
+    texts = [text for each in explorer.repeat(within).repeats.values() for text in each]
+    assert {len(text.tokens) for text in texts} == {8}

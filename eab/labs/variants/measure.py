@@ -49,7 +49,7 @@ def run_variants(
                 yield OfRun(name, event)
             if isinstance(event, Pause):
                 yield counter.at(words, _share(fold, asked))
-        if fold.run is not None and fold.ended is not None and fold.ended.reason == "finished":
+        if fold.run is not None and fold.ended is not None and fold.ended.complete:
             finished.add(name)
             yield from repeat_rows(name, number, fold.run) if number else ()
     yield RunEnded(0, "finished")

@@ -266,7 +266,7 @@ def _difference_words(agreement: Agreement) -> str:
 
 
 def _is_finished(run: RunState) -> bool:
-    return run.ended is not None and run.ended.reason == "finished"
+    return run.ended is not None and run.ended.complete
 
 
 def _agreement(variant: str, run: RunState, first: RunState) -> Agreement:
