@@ -32,6 +32,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from msgspec import structs
 from published import ROOT, command_line, markdown_table, publish, where
 
 from eab.analysis.answers import Answers, entropy, group_answers
@@ -126,14 +127,16 @@ def entropy_of(counts: Counter[str]) -> float:
 
 def tokens_until_decided(run: RunState) -> int | None:
     """The tokens after which no other answer could be more likely; None if this never came."""
-    ending, new, tokens = Ending(replace(run.started.config, stop_when="decided")), [], 0
-    for event in run.events:
+    config = replace(run.started.config, stop_when="decided", token_budget=0)
+    ending, tokens = Ending(structs.replace(run.started, config=config)), 0
+    new: list[Event] = []
+    for event in run.events[run.events.index(run.started) + 1 :]:
         new.append(event)
         if isinstance(event, StepTimed):
             tokens += event.tokens
             if ending.reason(new) == "decided":
                 return tokens - len(run.started.prompt_tokens)
-            new = list[Event]()
+            new = []
     return None
 
 

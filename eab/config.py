@@ -286,8 +286,8 @@ class BranchingConfig:
         Whole(0, MAX_PATHS * MAX_NEW_TOKENS, hint="0 sets no limit"),
         SAMPLING,
         "Token budget",
-        "The run ends when it has computed this many tokens after the prompt, over all paths; 0 "
-        "sets no limit.",
+        "The run ends when it has predicted this many tokens, over all paths and those that were "
+        "dropped; 0 sets no limit.",
         more="Under best-first, 0 allows max_paths x max_new_tokens, the most that other policies "
         "compute.",
         widget=NumberBox(0, MAX_PATHS * MAX_NEW_TOKENS),

@@ -105,8 +105,8 @@ class OtherSettings(TypedDict, total=False):
     to 1. Default: 0.9.
     """
     token_budget: int
-    """The run ends when it has computed this many tokens after the prompt, over all paths; 0 sets
-    no limit. Allowed: 0 to 1048576. Default: 0.
+    """The run ends when it has predicted this many tokens, over all paths and those that were
+    dropped; 0 sets no limit. Allowed: 0 to 1048576. Default: 0.
     """
     stop: str | Sequence[str] | None
     """A path ends when its text contains one of these strings. The text is cut before the string.
