@@ -1,5 +1,5 @@
 // Runs of the story model on a page without Python: a prompt, Run and Stop. The model runs in a
-// worker (eab/site/live/worker.js, which describes the messages).
+// worker (eab/live/static/worker.js, which describes the messages).
 
 /** @import { Board } from "./board.js" */
 /** @import { Message, RunEvent, RunPath, TokenAddress } from "./types.d.ts" */
@@ -58,7 +58,7 @@ export class LivePanel {
   /** The worker, started when it is first needed. */
   started() {
     if (this.worker) return this.worker;
-    this.worker = new Worker(this.url, { type: "module" });
+    this.worker = new Worker(this.url);
     this.worker.onmessage = ({ data }) => this.take(data);
     this.worker.onerror = () =>
       this.fail(

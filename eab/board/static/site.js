@@ -1,5 +1,5 @@
 // The explorer as static files (eab/site): the recorded runs, each in a data block of the page, and
-// the story model, if its files are there.
+// the story model, in files beside it.
 
 import { Board } from "./board.js";
 import { LivePanel } from "./live_panel.js";
