@@ -8,24 +8,29 @@ import { Feed } from "./messages.js";
 import { showRun } from "./page_run.js";
 import { bytes } from "./text.js";
 
+/**
+ * @typedef {{ url: string, base?: string, files?: Record<string, Uint8Array> }} Source
+ * The URL of the worker's script; and the model: the URL of its folder, or its files.
+ */
+
 const MOST_SEEDS = 2 ** 32;
 const OFFERS = { grow: true, run_at: true };
 
 export class LivePanel {
   /**
-   * @param {HTMLElement} host @param {Board} board @param {string} url of the worker's script
+   * @param {HTMLElement} host @param {Board} board
+   * @param {() => Promise<Source>} source of the worker, when it is first needed
    * @param {(title: string) => void} onBegin what the page does when a run begins
    */
-  constructor(host, board, url, onBegin) {
+  constructor(host, board, source, onBegin) {
     this.board = board;
-    this.url = url;
+    this.source = source;
     this.onBegin = onBegin;
-    /** @type {Worker | null} */
-    this.worker = null;
+    /** @type {Promise<{ worker: Worker, model: object }> | null} */
+    this.started = null;
     /** The run that is live or was the last one. @type {Feed | null} */
     this.feed = null;
     this.runs = 0;
-    this.base = new URL(host.dataset.model ?? "", location.href).href; // of the model's files
     this.input = element("input", { "aria-label": "Prompt", value: host.dataset.prompt ?? "" });
     this.go = element("button", { type: "submit", class: "primary" }, "Run");
     this.stop = wordButton("Stop", "Stop after this step and keep the result", () => this.end());
@@ -50,22 +55,33 @@ export class LivePanel {
     this.feed = new Feed(`live ${this.runs}`, "live");
     this.onBegin(prompt);
     this.board.onMissed = (since) => this.resend(since);
-    this.tell(this.worker ? "Reading the prompt" : "Loading the story model …");
+    this.tell(this.started ? "Reading the prompt" : "Loading the story model …");
     this.running(true);
-    this.started().postMessage({ ...asked, base: this.base, id: this.feed.key });
+    this.post({ ...asked, id: this.feed.key });
   }
 
-  /** The worker, started when it is first needed. */
-  started() {
-    if (this.worker) return this.worker;
-    this.worker = new Worker(this.url);
-    this.worker.onmessage = ({ data }) => this.take(data);
-    this.worker.onerror = () =>
+  /** @param {object} message to the worker */
+  async post(message) {
+    this.started ??= this.start();
+    try {
+      const { worker, model } = await this.started;
+      worker.postMessage({ ...message, ...model });
+    } catch (error) {
+      this.started = null;
+      this.fail(`The story model cannot be read. ${error instanceof Error ? error.message : ""}`);
+    }
+  }
+
+  async start() {
+    const { url, ...model } = await this.source();
+    const worker = new Worker(url);
+    worker.onmessage = ({ data }) => this.take(data);
+    worker.onerror = () =>
       this.fail(
         "The story model cannot run here: the browser does not let the page load it. The recorded " +
           "runs work.",
       );
-    return this.worker;
+    return { worker, model };
   }
 
   /** @param {Record<string, any>} said by the worker */
@@ -111,7 +127,7 @@ export class LivePanel {
   }
 
   end() {
-    this.worker?.postMessage({ type: "stop" });
+    this.started?.then(({ worker }) => worker.postMessage({ type: "stop" }));
   }
 
   /** Grow a run from a token of the shown one. @param {TokenAddress} address */
