@@ -129,6 +129,17 @@ def test_a_run_of_the_story_model_grows_and_can_be_dragged(
     expect(page.get_by_text("At 0.71 nats: 0 forks, 1 path")).to_be_visible()
 
 
+def test_from_the_disk_a_browser_does_not_load_the_story_model(
+    new_page: OpenPage, folder: Path
+) -> None:
+    page = new_page(reduced_motion="reduce")
+    opened(page, (folder / "index.html").as_uri())
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_text("The story model cannot run here")).to_be_visible()
+    page.get_by_role("link", name="Three coins").click()
+    shows(page, "coins")
+
+
 def test_a_run_of_the_story_model_can_be_stopped_or_fail(new_page: OpenPage, address: str) -> None:
     page = new_page(reduced_motion="reduce")
     opened(page, f"{address}/index.html")

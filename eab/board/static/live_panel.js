@@ -15,6 +15,8 @@ import { bytes } from "./text.js";
 
 const MOST_SEEDS = 2 ** 32;
 const OFFERS = { grow: true, run_at: true };
+const NOT_LOADED =
+  "The story model cannot run here: the page may not load it, or it is damaged. The recorded runs work.";
 
 export class LivePanel {
   /**
@@ -66,9 +68,9 @@ export class LivePanel {
     try {
       const { worker, model } = await this.started;
       worker.postMessage({ ...message, ...model });
-    } catch (error) {
+    } catch {
       this.started = null;
-      this.fail(`The story model cannot be read. ${error instanceof Error ? error.message : ""}`);
+      this.fail(NOT_LOADED);
     }
   }
 
@@ -76,11 +78,7 @@ export class LivePanel {
     const { url, ...model } = await this.source();
     const worker = new Worker(url);
     worker.onmessage = ({ data }) => this.take(data);
-    worker.onerror = () =>
-      this.fail(
-        "The story model cannot run here: the browser does not let the page load it. The recorded " +
-          "runs work.",
-      );
+    worker.onerror = () => this.fail(NOT_LOADED);
     return { worker, model };
   }
 
