@@ -226,7 +226,7 @@ def _format(heading: str) -> str:
 
 
 def _export(opened: OpenRun, run: RunState) -> None:
-    columns = st.columns(4) * 2
+    columns = st.columns(3) * 3
     stem = file_stem(run.started)
     for column, ((label, name, make), use) in zip(columns, _files(opened, run), strict=True):
         column.download_button(
@@ -256,6 +256,14 @@ def _files(opened: OpenRun, run: RunState) -> list[_Helped]:
         (
             ("Replay (HTML)", ".html", lambda: to_html(run)),
             "The board as an HTML page that works without network and Python.",
+        ),
+        (
+            (
+                "Replay with the story model, +10 MB (HTML)",
+                "-live.html",
+                lambda: to_html(run, True),
+            ),
+            "The same page, on which the story model also continues other prompts.",
         ),
         (("Tree (GraphML)", ".graphml", lambda: to_graphml(run)), "For Gephi, yEd, networkx."),
         (csv_file("Texts", "-texts.csv", samples_table, run), f"One row per leaf. {_AS_TEXT}"),

@@ -212,11 +212,15 @@ class Run(RunState):
             return tables.samples_table(self)
         return tables.tokens_table(self) if rows == "tokens" else tables.steps_table(self)
 
-    def to_html(self) -> str:
-        """A page that replays the run in any browser, without a server."""
+    def to_html(self, live: bool = False) -> str:
+        """A page that replays the run in any browser, without a server.
+
+        Args:
+            live: Add the story model, which runs there on a prompt: 10 MB more.
+        """
         from eab.share.html_page import to_html
 
-        return to_html(self)
+        return to_html(self, live)
 
     def to_graphml(self) -> str:
         """The tree as GraphML, for networkx, Gephi and other programs."""
@@ -266,15 +270,18 @@ def save(run: RunLike, path: Path | str) -> None:
     as_run(run).save(path)
 
 
-def save_html(run: RunLike, path: Path | str) -> None:
+def save_html(run: RunLike, path: Path | str, live: bool = False) -> None:
     """Write a page that replays the run in any browser: `eab.save_html(run, "coin.html")`.
+
+    Args:
+        live: Add the story model, which runs there on a prompt: 10 MB more.
 
     Raises:
         RecordError: The page cannot be written.
     """
     from eab.share.html_page import save_html
 
-    save_html(as_run(run), _path(path))
+    save_html(as_run(run), _path(path), live)
 
 
 def _checked(event: Any) -> Event:

@@ -1,12 +1,13 @@
 """The board's JavaScript and CSS, each as one text, for a page of any host.
 
-The files in `eab/board/static/` are ordinary modules, so that editors and `tsc` understand them. A
-host (Streamlit, a notebook, or a page that must not load anything) takes a single script instead.
-The modules are joined here, without a build step or a dependency.
+The files in `eab/board/static/` and `eab/live/static/` are ordinary modules, so that editors and
+`tsc` understand them. A host (Streamlit, a notebook, a worker, or a page that must not load
+anything) takes a single script instead. The modules are joined here, without a build step or a
+dependency.
 
 Each module becomes a function that returns its exports. Its other names stay private, so two
-modules may use the same name. Only the following forms are understood, one per statement, from the
-start of a line; and a template literal is on one line:
+modules may use the same name, but not the same file name. Only the following forms are understood,
+one per statement, from the start of a line; and a template literal is on one line:
 
     import { name, other } from "./module.js";
     export function name / export async function name / export class name / export const name
@@ -19,11 +20,11 @@ from pathlib import Path
 from typing import Final, Literal
 
 FOLDER: Final = Path(__file__).parent / "static"
-Host = Literal["streamlit", "widget", "page", "site"]
+Host = Literal["streamlit", "widget", "page", "site", "worker"]
 
 _STYLES: Final = ("board", "tree", "charts", "controls", "details", "screens")  # in order
 _COMMENT: Final = re.compile(r"^ *(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/)\n", re.MULTILINE)
-_IMPORT: Final = re.compile(r'^import \{([\w\s,]+)\} from "\./(\w+)\.js";\n', re.MULTILINE)
+_IMPORT: Final = re.compile(r'^import \{([\w\s,]+)\} from "(\.{1,2}/[\w/.]+\.js)";\n', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=(?:(?:async )?function|class|const) (\w+))", re.MULTILINE)
 _LEFT_OVER: Final = re.compile(  # another import or export, or a line in which a template goes on
     r"^(?:(?:import|export)\b(?! default).*|[^`\n]*`(?:[^`\n]*`[^`\n]*`)*[^`\n]*$)", re.MULTILINE
@@ -40,16 +41,17 @@ def javascript(host: Host, folder: Path = FOLDER) -> str:
         ValueError: A module is part of an import cycle, or is written in a form that is not
             understood.
     """
-    modules: dict[str, _Module] = {}
-    wanted: list[str] = [host]
+    modules: dict[Path, _Module] = {}
+    first = (folder / f"{host}.js").resolve()
+    wanted = [first]
     while wanted:
-        name = wanted.pop()
-        if name not in modules:
-            modules[name] = _Module(folder / f"{name}.js")
-            wanted += modules[name].imports
-    graph = {name: module.imports for name, module in modules.items()}
+        file = wanted.pop()
+        if file not in modules:
+            modules[file] = _Module(file)
+            wanted += modules[file].imports
+    graph = {file: module.imports for file, module in modules.items()}
     order = TopologicalSorter(graph).static_order()
-    script = "".join(modules[name].as_text(is_host=name == host) for name in order)
+    script = "".join(modules[file].as_text(is_host=file == first) for file in order)
     return f"{script}//# sourceURL=eab-board/{host}.js\n"
 
 
@@ -65,7 +67,9 @@ class _Module:
     def __init__(self, file: Path) -> None:
         code = _COMMENT.sub("", file.read_text(encoding="utf-8"))
         self.name = file.stem
-        self.imports = {module: names for names, module in _IMPORT.findall(code)}
+        self.imports = {
+            (file.parent / path).resolve(): names for names, path in _IMPORT.findall(code)
+        }
         self.exports = _EXPORT.findall(code)  # the names that other modules may import
         self._body = _EXPORT.sub("", _IMPORT.sub("", code))
         if left_over := _LEFT_OVER.search(self._body):
@@ -74,7 +78,9 @@ class _Module:
             )
 
     def as_text(self, is_host: bool) -> str:
-        imports = "".join(f"const {{{names}}} = ${name};\n" for name, names in self.imports.items())
+        imports = "".join(
+            f"const {{{names}}} = ${file.stem};\n" for file, names in self.imports.items()
+        )
         if is_host:
             return imports + self._body
         exports = f"return {{ {', '.join(self.exports)} }};"

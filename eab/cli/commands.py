@@ -239,9 +239,13 @@ def export(
         Path,
         typer.Option(help="HTML file to write. It replays the run offline and without Python."),
     ],
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="Add the story model, which runs on the page: 10 MB more."),
+    ] = False,
 ) -> None:
     """Export a recorded run as a page for people without this program; needs no model."""
-    save_html(record.load(file), html)
+    save_html(record.load(file), html, live)
     size = human_bytes(html.stat().st_size)
     print(f"Wrote {html} ({size}): a page that replays the run in any browser, without a network.")
 

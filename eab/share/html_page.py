@@ -1,7 +1,8 @@
 """A run as one HTML file: the same board as in the app, without Python, server or network.
 
 The page holds the run's events, from which it makes the messages of its board, also at another
-threshold or growth step (eab/board/static/resimulate.js).
+threshold or growth step (eab/board/static/resimulate.js). On request it also holds the story model
+(eab/live), and runs it on a prompt that is typed there.
 
 Model output is untrusted. It is stored as packed JSON in a data block, in letters and digits, and
 reaches the page only through `textContent`. The page's content security policy blocks all other
@@ -26,6 +27,7 @@ from eab.events import Event, TextScored
 from eab.figures.captions import cost_sentence, origin_words, weight_sentence
 from eab.figures.uncertainty import nats
 from eab.formatting import counted
+from eab.live import files
 from eab.record.files import save_whole
 from eab.record.run_file import encode
 from eab.run import RunState, fold
@@ -45,30 +47,45 @@ _PAGE: Final = """\
 </head>
 <body>
 <main>
-<h1 id="title">EAB Explorer</h1>
+{panel}<h1 id="title">EAB Explorer</h1>
 <div id="board"></div>
 <p id="about">This page replays a recorded run; it needs JavaScript, but no network.</p>
-<h2>Texts</h2>
+<h2 id="texts-title">Texts</h2>
 <p id="texts-sentence"></p>
 <div id="texts"></div>
 </main>
 <script type="text/plain" id="run">{data}</script>
-<script type="module">{script}</script>
+{model}<script type="module">{script}</script>
 </body>
 </html>
 """
+_PANEL: Final = f"""\
+<div id="live" data-prompt="{files.FIRST_PROMPT}"></div>
+<p>The bundled story model continues a prompt here, in this browser.</p>
+"""
 
 
-def save_html(run: RunState | Iterable[Event], path: Path | str) -> None:
+def save_html(run: RunState | Iterable[Event], path: Path | str, live: bool = False) -> None:
     """Write the run as an HTML file; RecordError if it has not started or cannot be written."""
-    save_whole(path, to_html(run).encode("utf-8"))
+    save_whole(path, to_html(run, live).encode("utf-8"))
 
 
-def to_html(run: RunState | Iterable[Event]) -> str:
-    """The run as an HTML page; RecordError if it has not started."""
+def to_html(run: RunState | Iterable[Event], live: bool = False) -> str:
+    """The run as an HTML page; RecordError if it has not started.
+
+    Args:
+        live: Add the story model, which then runs on the page: 10 MB more.
+    """
     state = run if isinstance(run, RunState) else fold(run)
     style, script, policy = _code()
-    return _PAGE.format(policy=policy, style=style, script=script, data=packed(state))
+    return _PAGE.format(
+        policy=policy + "; worker-src blob:" * live,
+        style=style,
+        script=script,
+        data=packed(state),
+        panel=_PANEL * live,
+        model=_story_model() if live else "",
+    )
 
 
 def packed(run: RunState, key: str = "page") -> str:
@@ -89,8 +106,22 @@ def packed(run: RunState, key: str = "page") -> str:
     }
     begun = json.dumps(shown, separators=(",", ":"), allow_nan=False).encode("ascii")[:-1]
     events = run.events if run.started.can_be_recomputed else []
-    data = gzip.compress(b'%b,"events":[%b]}' % (begun, b",".join(map(encode, events))), mtime=0)
-    return base64.b64encode(data).decode("ascii")
+    return _zipped(b'%b,"events":[%b]}' % (begun, b",".join(map(encode, events))))
+
+
+def _zipped(data: bytes) -> str:
+    return base64.b64encode(gzip.compress(data, mtime=0)).decode("ascii")
+
+
+@lru_cache(maxsize=1)
+def _story_model() -> str:
+    """The data blocks of the story model and its worker."""
+    parts = {"worker.js": files.worker().encode("utf-8")} | files.model_files()
+    blocks = (
+        f'<script type="text/plain" data-file="{name}">{_zipped(data)}</script>\n'
+        for name, data in parts.items()
+    )
+    return "".join(blocks)
 
 
 def _page_can_make_message(run: RunState) -> bool:

@@ -1,1 +1,1 @@
-"""The explorer as static files, without a server. `live/` runs the story model in a browser."""
+"""The explorer as static files, without a server."""

@@ -15,21 +15,19 @@ from eab.board import bundle
 from eab.board.still import thumbnail
 from eab.lessons import bundled_runs
 from eab.lessons.lesson_files import lessons
+from eab.live.files import FIRST_PROMPT, model_files, worker
 from eab.record import SUFFIX
 from eab.record.files import make_folder, save_whole
 from eab.run import fold
 from eab.share.html_page import packed, policy_hash
 from eab.site.pages import TECHNIQUES, lesson_page, technique_page
-from eab.site.weights import model_files
 
-LIVE: Final = Path(__file__).parent / "live"  # the engine in JavaScript
-WORKER: Final = "live/worker.js"
-MODEL: Final = "model/"  # where the worker finds the story model's files
-FIRST_PROMPT: Final = "Grandma went to the market and bought some"
+MODEL: Final = "model/"  # the folder of the story model
+WORKER: Final = f"{MODEL}worker.js"
 BRAND: Final = "Watch a language model write. Where it hesitates, the text branches."
 MORE: Final = """\
-<p>This page shows recorded runs{live}. The program also runs chat models and uses a GPU, serves
-many runs in one batch, and has other branching policies:</p>
+<p>This page shows recorded runs, and runs the story model in the browser. The program also runs
+chat models and uses a GPU, serves many runs in one batch, and has other branching policies:</p>
 <pre>pip install "eab-explorer[app]"
 eab app</pre>
 """
@@ -53,7 +51,7 @@ _PAGE: Final = """\
 </nav>
 </header>
 <main>
-<div id="live"{live}></div>
+<div id="live" {live}></div>
 <nav id="gallery" aria-label="Recorded runs">{gallery}</nav>
 <h2 id="title">A recorded run</h2>
 <p id="shows"></p>
@@ -87,17 +85,17 @@ def write_site(folder: Path) -> None:
 def site_files() -> dict[str, bytes]:
     """The files of the site by their relative paths."""
     pages = {
-        "index.html": index_page(has_live=(LIVE / Path(WORKER).name).exists()),
+        "index.html": index_page(),
         **{f"lessons/{lesson.id}.html": lesson_page(lesson) for lesson in lessons()},
         **{f"techniques/{one.id}.html": technique_page(one) for one in TECHNIQUES},
     }
-    live = {f"live/{file.name}": file.read_bytes() for file in sorted(LIVE.glob("*.js"))}
+    texts = pages | {WORKER: worker()}
     model = {f"{MODEL}{name}": data for name, data in model_files().items()}
-    return {name: page.encode("utf-8") for name, page in pages.items()} | live | model
+    return {name: text.encode("utf-8") for name, text in texts.items()} | model
 
 
-def index_page(has_live: bool = False) -> str:
-    """The first screen; `has_live` if the story model is beside it."""
+def index_page() -> str:
+    """The first screen; its live panel expects the story model beside it."""
     style, script = bundle.stylesheet("page", "site"), bundle.javascript("site")
     recordings = bundled_runs.recordings()
     runs = {
@@ -111,27 +109,25 @@ def index_page(has_live: bool = False) -> str:
         for recording, (name, run) in zip(recordings, runs.items(), strict=True)
     )
     return _PAGE.format(
-        policy=_policy(style, script, has_live),
+        policy=_policy(style, script),
         style=style,
         brand=BRAND,
-        live=f' data-worker="{WORKER}" data-model="{MODEL}" data-prompt="{FIRST_PROMPT}"'
-        if has_live
-        else "",
+        live=f'data-worker="{WORKER}" data-model="{MODEL}" data-prompt="{FIRST_PROMPT}"',
         gallery="".join(cards),
         first=first,
         run=data[first],
         script=script,
         lessons=_links({f"lessons/{one.id}": (one.title, f": {one.summary}") for one in lessons()}),
         techniques=_links({f"techniques/{one.id}": (one.title, "") for one in TECHNIQUES}),
-        more=MORE.format(live=", and runs the story model in the browser" if has_live else ""),
+        more=MORE,
         runs="\n".join(_block(name, data[name]) for name in others),
     )
 
 
-def _policy(style: str, script: str, has_live: bool) -> str:
-    live = "; worker-src 'self'; connect-src 'self'" if has_live else ""
+def _policy(style: str, script: str) -> str:
     return (
-        f"default-src 'none'; base-uri 'none'; form-action 'none'; img-src blob:{live}; "
+        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src blob:; "
+        "worker-src 'self'; connect-src 'self'; "
         f"script-src {policy_hash(script)}; style-src {policy_hash(style)}"
     )
 

@@ -40,6 +40,14 @@ def test_every_module_and_style_is_used() -> None:
         )
 
 
+def test_the_worker_has_every_module_of_the_live_model() -> None:
+    folder = bundle.FOLDER.parents[1] / "live" / "static"
+    script = bundle.javascript("worker", folder)
+    assert "import " not in script
+    for file in folder.glob("*.js"):
+        assert file.stem == "worker" or f"const ${file.stem} = " in script, file.name
+
+
 def test_imported_modules_come_first(tmp_path: Path) -> None:
     script = joined(
         tmp_path,

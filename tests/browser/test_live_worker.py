@@ -1,6 +1,5 @@
 """The live model of the page in a worker of Chromium, from static files."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from eab.site.weights import LIVE, write_model
+from eab.live.files import worker, write_model
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PAGE = """<!doctype html>
@@ -20,7 +19,7 @@ PAGE = """<!doctype html>
 <title>live</title>"""
 # Posts a message to the worker and waits until its run ends; stops it after some steps.
 ASK = """([message, steps]) => new Promise((done) => {
-  window.worker ??= new Worker("live/worker.js", {type: "module"});
+  window.worker ??= new Worker("model/worker.js");
   const said = {events: [], loaded: [], error: ""};
   worker.onmessage = ({data}) => {
     if (data.type === "progress") said.loaded.push(data.loaded / data.total);
@@ -55,8 +54,8 @@ def serving(folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    shutil.copytree(LIVE, tmp_path / "live")
     write_model(tmp_path / "model")
+    (tmp_path / "model" / "worker.js").write_text(worker(), encoding="utf-8")
     (tmp_path / "index.html").write_text(PAGE)
     return tmp_path
 
@@ -108,8 +107,8 @@ def test_weights_that_are_damaged_or_missing(browser: Browser, folder: Path) -> 
         weights.unlink()
         assert "could not be loaded (Error: status 404)" in ask(page, RUN)["error"]
         weights.write_bytes(whole)  # and it can be tried again, also where storage is forbidden
-        worker = folder / "live" / "worker.js"
+        script = folder / "model" / "worker.js"
         refusing = "self.caches.open = () => Promise.reject(new Error('forbidden'));\n"
-        worker.write_text(refusing + worker.read_text(encoding="utf-8"), encoding="utf-8")
+        script.write_text(refusing + worker(), encoding="utf-8")
         page.reload()
         assert ask(page, RUN, stop_after=1)["events"][-1]["reason"] == "stopped"

@@ -37,11 +37,11 @@ def open_run(new_page: OpenPage, tmp_path: Path) -> Iterator[OpenPage]:
     """A function that saves events and opens the file; no console message or request may follow."""
     file, said, asked = tmp_path / "run.html", [], set()
 
-    def open_run(events: list[Event], **options: Any) -> Page:
+    def open_run(events: list[Event], live: bool = False, **options: Any) -> Page:
         page = new_page(**options)
         page.on("console", lambda line: said.append(line))
         page.on("request", lambda request: asked.add(request.url))
-        save_html(events, file)
+        save_html(events, file, live)
         page.goto(file.as_uri())
         return page
 
@@ -178,3 +178,19 @@ def test_the_presenter_opens_on_a_small_projector(open_run: OpenPage) -> None:
         for _ in range(2):  # open and close
             page.keyboard.press("p")
             page.wait_for_timeout(300)  # the fixture fails on any error
+
+
+def test_the_story_model_runs_on_the_page(open_run: OpenPage) -> None:
+    page = open_run(STORY, live=True, reduced_motion="reduce")
+    paths = len(fold(STORY).paths)
+    expect(page.locator(f".eab[data-paths='{paths}']")).to_be_visible()
+    page.get_by_role("textbox", name="Prompt").fill("One day, a little frog wanted")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.locator("#title")).to_have_text("One day, a little frog wanted")
+    expect(page.get_by_role("button", name="Run", exact=True)).to_be_enabled(timeout=60_000)
+    assert int(page.locator(".eab").get_attribute("data-paths") or 0) > 1
+    page.get_by_label("What if? Threshold (nats)").fill("9")
+    expect(page.get_by_text("0 forks, 1 path").first).to_be_visible()
+    page.get_by_role("button", name="Recorded run:").click()
+    expect(page.locator("#title")).to_have_text("Once upon a time")
+    expect(page.locator(f".eab[data-paths='{paths}']")).to_be_visible()

@@ -47,10 +47,8 @@ class Quiet(SimpleHTTPRequestHandler):
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("site")
     build.write_site(made)
-    (made / "live").mkdir(exist_ok=True)
     lines = [encode(event).decode() for event in bundled("coins")]
-    (made / "live" / "worker.js").write_text(WORKER % f"[{','.join(lines)}]", encoding="utf-8")
-    (made / "with-model.html").write_text(build.index_page(has_live=True), encoding="utf-8")
+    (made / build.WORKER).write_text(WORKER % f"[{','.join(lines)}]", encoding="utf-8")
     return made
 
 
@@ -111,7 +109,7 @@ def test_a_link_opens_its_run_and_a_wrong_one_is_explained(
 @pytest.mark.parametrize("width", [390, 1366])
 def test_the_pages_are_accessible_and_fit(new_page: OpenPage, folder: Path, width: int) -> None:
     page = new_page(width, 844, reduced_motion="reduce")
-    for name in ("with-model", "lessons/kv-cache", "techniques/growth"):
+    for name in ("index", "lessons/kv-cache", "techniques/growth"):
         page.goto((folder / f"{name}.html").as_uri())
         page.wait_for_timeout(300)
         assert grave_findings(page, KEPT) == [], name
@@ -122,7 +120,7 @@ def test_a_run_of_the_story_model_grows_and_can_be_dragged(
     new_page: OpenPage, address: str
 ) -> None:
     page = new_page(reduced_motion="reduce")
-    opened(page, f"{address}/with-model.html")
+    opened(page, f"{address}/index.html")
     page.get_by_role("textbox", name="Prompt").fill("Toss three coins")
     page.get_by_role("button", name="Run", exact=True).click()
     shows(page, "coins")
@@ -131,9 +129,20 @@ def test_a_run_of_the_story_model_grows_and_can_be_dragged(
     expect(page.get_by_text("At 0.71 nats: 0 forks, 1 path")).to_be_visible()
 
 
+def test_from_the_disk_a_browser_does_not_load_the_story_model(
+    new_page: OpenPage, folder: Path
+) -> None:
+    page = new_page(reduced_motion="reduce")
+    opened(page, (folder / "index.html").as_uri())
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_text("The story model cannot run here")).to_be_visible()
+    page.get_by_role("link", name="Three coins").click()
+    shows(page, "coins")
+
+
 def test_a_run_of_the_story_model_can_be_stopped_or_fail(new_page: OpenPage, address: str) -> None:
     page = new_page(reduced_motion="reduce")
-    opened(page, f"{address}/with-model.html")
+    opened(page, f"{address}/index.html")
     page.get_by_role("textbox", name="Prompt").fill("slow")
     page.get_by_role("button", name="Run", exact=True).click()
     page.get_by_role("button", name="Stop: Stop after this step and keep the result").click()

@@ -112,6 +112,9 @@ def test_export_writes_a_page_that_holds_the_run(files: tuple[Path, Path], tmp_p
     assert (tmp_path / "run.html").read_text(encoding="utf-8") == to_html(record.load(files[1]))
     assert out.stdout.startswith(f"Wrote {tmp_path / 'run.html'} (")
     assert len(out.stdout.splitlines()) == 1
+    out = eab_here("export", str(files[1]), "--html", str(tmp_path / "live.html"), "--live")
+    page = (tmp_path / "live.html").read_text(encoding="utf-8")
+    assert page == to_html(record.load(files[1]), live=True)
 
 
 def test_help_starts_with_a_description_and_lists_each_command_once() -> None:

@@ -2,6 +2,8 @@
 of.
 """
 
+import base64
+import gzip
 import json
 import re
 from dataclasses import replace
@@ -20,6 +22,7 @@ from eab.board.messages import board_message
 from eab.errors import RecordError
 from eab.events import Event, RunStarted
 from eab.lessons import bundled_runs
+from eab.live import files
 from eab.record.run_file import decode
 from eab.run import fold
 from eab.share.html_page import save_html, to_html
@@ -106,6 +109,16 @@ def test_the_common_parts_of_texts_are_stored_once() -> None:
     texts = data_of(to_html(run))["texts"]["texts"]
     assert len(run.samples) > 50
     assert sum(len(rest) for _, _, rest in texts) < sum(len(one.text) for one in run.samples) / 2
+
+
+def test_the_page_holds_the_story_model_on_request() -> None:
+    page = to_html(STORY, live=True)
+    assert data_of(page) == data_of(to_html(STORY))
+    blocks = re.findall(r'data-file="([\w.]+)">([\w+/=]+)</script>', page)
+    held = {name: gzip.decompress(base64.b64decode(data)) for name, data in blocks}
+    assert held == {"worker.js": files.worker().encode()} | files.model_files()
+    assert "worker-src blob:" in page
+    assert "worker-src" not in to_html(STORY)
 
 
 def test_the_page_refers_to_no_other_address() -> None:

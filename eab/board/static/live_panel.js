@@ -1,5 +1,5 @@
 // Runs of the story model on a page without Python: a prompt, Run and Stop. The model runs in a
-// worker (eab/site/live/worker.js, which describes the messages).
+// worker (eab/live/static/worker.js, which describes the messages).
 
 /** @import { Board } from "./board.js" */
 /** @import { Message, RunEvent, RunPath, TokenAddress } from "./types.d.ts" */
@@ -8,24 +8,31 @@ import { Feed } from "./messages.js";
 import { showRun } from "./page_run.js";
 import { bytes } from "./text.js";
 
+/**
+ * @typedef {{ url: string, base?: string, files?: Record<string, Uint8Array> }} Source
+ * The URL of the worker's script; and the model: the URL of its folder, or its files.
+ */
+
 const MOST_SEEDS = 2 ** 32;
 const OFFERS = { grow: true, run_at: true };
+const NOT_LOADED =
+  "The story model cannot run here: the page may not load it, or it is damaged. The recorded runs work.";
 
 export class LivePanel {
   /**
-   * @param {HTMLElement} host @param {Board} board @param {string} url of the worker's script
+   * @param {HTMLElement} host @param {Board} board
+   * @param {() => Promise<Source>} source of the worker, when it is first needed
    * @param {(title: string) => void} onBegin what the page does when a run begins
    */
-  constructor(host, board, url, onBegin) {
+  constructor(host, board, source, onBegin) {
     this.board = board;
-    this.url = url;
+    this.source = source;
     this.onBegin = onBegin;
-    /** @type {Worker | null} */
-    this.worker = null;
+    /** @type {Promise<{ worker: Worker, model: object }> | null} */
+    this.started = null;
     /** The run that is live or was the last one. @type {Feed | null} */
     this.feed = null;
     this.runs = 0;
-    this.base = new URL(host.dataset.model ?? "", location.href).href; // of the model's files
     this.input = element("input", { "aria-label": "Prompt", value: host.dataset.prompt ?? "" });
     this.go = element("button", { type: "submit", class: "primary" }, "Run");
     this.stop = wordButton("Stop", "Stop after this step and keep the result", () => this.end());
@@ -50,22 +57,29 @@ export class LivePanel {
     this.feed = new Feed(`live ${this.runs}`, "live");
     this.onBegin(prompt);
     this.board.onMissed = (since) => this.resend(since);
-    this.tell(this.worker ? "Reading the prompt" : "Loading the story model …");
+    this.tell(this.started ? "Reading the prompt" : "Loading the story model …");
     this.running(true);
-    this.started().postMessage({ ...asked, base: this.base, id: this.feed.key });
+    this.post({ ...asked, id: this.feed.key });
   }
 
-  /** The worker, started when it is first needed. */
-  started() {
-    if (this.worker) return this.worker;
-    this.worker = new Worker(this.url, { type: "module" });
-    this.worker.onmessage = ({ data }) => this.take(data);
-    this.worker.onerror = () =>
-      this.fail(
-        "The story model cannot run here: the browser does not let the page load it. The recorded " +
-          "runs work.",
-      );
-    return this.worker;
+  /** @param {object} message to the worker */
+  async post(message) {
+    this.started ??= this.start();
+    try {
+      const { worker, model } = await this.started;
+      worker.postMessage({ ...message, ...model });
+    } catch {
+      this.started = null;
+      this.fail(NOT_LOADED);
+    }
+  }
+
+  async start() {
+    const { url, ...model } = await this.source();
+    const worker = new Worker(url);
+    worker.onmessage = ({ data }) => this.take(data);
+    worker.onerror = () => this.fail(NOT_LOADED);
+    return { worker, model };
   }
 
   /** @param {Record<string, any>} said by the worker */
@@ -111,7 +125,7 @@ export class LivePanel {
   }
 
   end() {
-    this.worker?.postMessage({ type: "stop" });
+    this.started?.then(({ worker }) => worker.postMessage({ type: "stop" }));
   }
 
   /** Grow a run from a token of the shown one. @param {TokenAddress} address */

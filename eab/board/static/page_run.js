@@ -17,25 +17,39 @@ export function byId(id) {
   return node;
 }
 
-/** The data of a page. @param {string | null} packed gzipped, in base64 @returns {Promise<PageData>} */
+/** The data of a page. @param {string | null} packed @returns {Promise<PageData>} */
 export async function unpacked(packed) {
+  return unzipped(packed).json();
+}
+
+/** The content of a data block. @param {string | null} packed gzipped, in base64 */
+export function unzipped(packed) {
   if (!("DecompressionStream" in globalThis)) {
     throw new Error("This page needs a newer browser: one that can unpack its data.");
   }
   const bytes = Uint8Array.from(atob(packed ?? ""), (byte) => byte.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Response(stream).json();
+  return new Response(stream);
 }
 
 /** Show a run on the board and around it. @param {Board} board @param {PageData} page */
 export function showPage(board, { title, about, texts, message, events }) {
-  document.title = title;
-  byId("title").textContent = title;
+  showTitle(title);
   byId("about").textContent = about;
+  byId("texts-title").hidden = false;
   byId("texts-sentence").textContent = texts.sentence;
   byId("texts").replaceChildren(...textsTable(texts));
+  board.onMissed = null;
   const made = message.paths ? {} : boardMessage(fold(events));
   showRun(board, /** @type {Message} */ ({ ...made, ...message }), events);
+}
+
+/** Show a title, and nothing else around the board. @param {string} title */
+export function showTitle(title) {
+  document.title = title;
+  byId("title").textContent = title;
+  for (const id of ["about", "texts-sentence", "texts"]) byId(id).replaceChildren();
+  byId("texts-title").hidden = true;
 }
 
 /**

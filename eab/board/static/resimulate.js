@@ -4,10 +4,10 @@
 
 /** @import { RunEvent, Unknown } from "./types.d.ts" */
 /** @import { Decision, Trace } from "./trace.js" */
-import { fearnheadClifford, isClose } from "./fair.js";
+import { fsum } from "./fsum.js";
 import { KvRows, MemoryLimitError, tensorRows } from "./kv_rows.js";
+import { fearnheadClifford, isClose } from "./path_limit.js";
 import { pruningUniform } from "./random_streams.js";
-import { fsum } from "./run.js";
 
 const PREFILL_CHUNK = 512; // tokens
 const MIN_PREFILL_CHUNK = 16;

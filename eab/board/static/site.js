@@ -1,16 +1,14 @@
 // The explorer as static files (eab/site): the recorded runs, each in a data block of the page, and
-// the story model, if its files are there.
+// the story model, in files beside it.
 
 import { Board } from "./board.js";
 import { LivePanel } from "./live_panel.js";
-import { byId, showPage, unpacked } from "./page_run.js";
+import { byId, showPage, showTitle, unpacked } from "./page_run.js";
 
 const cards = [...document.querySelectorAll("#gallery a")].filter((card) => {
   return card instanceof HTMLAnchorElement;
 });
 const board = new Board(byId("board"));
-/** @type {LivePanel | null} */
-let panel = null;
 
 /** Name the run that is shown; "": none of the gallery. @param {string} name */
 function mark(name) {
@@ -30,9 +28,7 @@ async function open(name) {
   const block = blockOf();
   if (!block) throw new Error(`There is no recorded run “${name}”. Choose one of those above.`);
   const page = await unpacked(block.textContent);
-  panel?.leave();
-  board.onMissed = null;
-  byId("texts-title").hidden = false;
+  panel.leave();
   mark(name);
   showPage(board, page);
 }
@@ -64,18 +60,18 @@ function onCard(event) {
 
 for (const card of cards) card.addEventListener("click", onCard);
 addEventListener("popstate", openAddressed);
-const live = byId("live");
-if (live.dataset.worker) {
-  const onBegin = (/** @type {string} */ title) => {
+const { worker: url = "", model = "" } = byId("live").dataset;
+const base = new URL(model, location.href).href;
+const panel = new LivePanel(
+  byId("live"),
+  board,
+  async () => ({ url, base }),
+  (title) => {
     mark("");
-    document.title = title;
-    byId("title").textContent = title;
-    for (const id of ["about", "shows", "texts-sentence"]) byId(id).textContent = "";
-    byId("texts-title").hidden = true;
-    byId("texts").replaceChildren();
-  };
-  panel = new LivePanel(live, board, live.dataset.worker, onBegin);
-}
+    byId("shows").textContent = "";
+    showTitle(title);
+  },
+);
 board.takeKeysOf(document);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => board.redraw());
 openAddressed(); // the first run stands before this script, the others after it

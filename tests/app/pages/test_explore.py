@@ -171,6 +171,7 @@ def test_a_run_is_exported_in_many_forms(page: Tab) -> None:
     page.remember(results="Export")
     offered = {button.proto.label for button in page.get("download_button")}
     assert offered >= {"Run file", "Replay (HTML)", "Tree (GraphML)", "Steps (Parquet)"}
+    assert "Replay with the story model, +10 MB (HTML)" in offered
 
 
 def test_the_answers_follow_the_chosen_part_of_the_text(page: Tab) -> None:

@@ -1,8 +1,8 @@
 // Mirrors eab/engine/generation.py, with paths.py and step_events.py: the state of one run, and the
 // events of its forward passes. Every pass computes the next token of every live path.
 
+import { ROOT } from "../../board/static/random_streams.js";
 import { grown } from "./fair.js";
-import { ROOT } from "./random_streams.js";
 import { CANDIDATES, Prediction } from "./sampling.js";
 import { TreeCache } from "./tree.js";
 
@@ -23,9 +23,8 @@ export class Generation {
     this.prompt = prompt;
     this.config = config;
     this.policy = policy;
-    const { num_hidden_layers, hidden_size } = model.decoder.shape;
     const { r, max_new_tokens, max_paths } = config;
-    this.cache = new TreeCache(num_hidden_layers, hidden_size, r);
+    this.cache = new TreeCache(model.card, r);
     const isUpFront = r !== "auto" && r >= max_new_tokens;
     /** Rows to hold in any case. */
     this.rows = prompt.length + (isUpFront ? max_paths * (max_new_tokens - 1) : 0);

@@ -1,5 +1,5 @@
-"""The story model as files for the page: its weights and tokenizer as they are, and `model.json`,
-which says what the page must know, with the hash of each file. Imports no torch.
+"""The story model for a page: the script of its worker, its weights and tokenizer as they are, and
+`model.json`, which says what the page must know, with the hash of each file. Imports no torch.
 
 The weights are float16 in the checkpoint, and are computed with in float32, here as in the browser,
 so the page makes the same tokens as the program.
@@ -14,13 +14,14 @@ from typing import Any, Final
 import msgspec
 
 from eab.assets import ASSETS
+from eab.board import bundle
 from eab.branching.presets import PRESETS, starting_values
 from eab.config import SETTINGS, BranchingConfig
 from eab.events import ModelCard
 from eab.settings import Real, Setting, Whole
 from eab.threshold_scales import THRESHOLD_SCALES
 
-LIVE: Final = Path(__file__).parent / "live"  # the JavaScript
+FIRST_PROMPT: Final = "Grandma went to the market and bought some"
 MANIFEST: Final = "model.json"
 _MODEL: Final = ASSETS / "model"
 _FILES: Final = ("model.safetensors", "tokenizer.json")
@@ -28,6 +29,12 @@ _SHAPE: Final = (
     *("num_hidden_layers", "head_dim", "hidden_size", "intermediate_size", "rms_norm_eps"),
 )
 _MAX_WHOLE: Final = 2**53 - 1  # that JavaScript can count to
+
+
+@lru_cache(maxsize=1)
+def worker() -> str:
+    """The script of the worker, with all that it needs; `static/worker.js` says its messages."""
+    return bundle.javascript("worker", Path(__file__).parent / "static")
 
 
 @lru_cache(maxsize=1)

@@ -55,7 +55,7 @@ export class Prediction {
 }
 
 /** @param {number[]} numbers */
-export function sum(numbers) {
+function sum(numbers) {
   return numbers.reduce((one, other) => one + other, 0);
 }
 

@@ -10,7 +10,7 @@ import { Tokenizer } from "./tokenizer.js";
  *   card: { name: string, vocab_size: number }, context: number, stop_ids: number[],
  *   shape: import("./decoder.js").Shape, settings: import("./config.js").Settings,
  *   files: Record<string, { bytes: number, sha256: string }>,
- * }} Manifest `model.json`, written by eab/site/weights.py.
+ * }} Manifest `model.json`, written by eab/live/files.py.
  * @typedef {{
  *   prompt: string, config: import("./config.js").Config, tokenIds?: number[], continued?: number[],
  * }} Request What a run starts from; `tokenIds` are those of the prompt, if they are known.

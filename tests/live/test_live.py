@@ -22,10 +22,10 @@ from eab.engine.continuing import continue_from
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Event, Forked, Reweighted, RowsAllocated
+from eab.live.files import write_model
 from eab.models.base import LanguageModel
 from eab.record.run_file import decode
 from eab.run import fold
-from eab.site.weights import write_model
 
 Ask = Callable[..., Any]
 ERROR = 2e-4  # of an entropy or ln p: Python's sums are float32

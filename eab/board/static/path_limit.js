@@ -1,6 +1,6 @@
 // The path limit of the policy `fair`, as in eab/branching/fair.py (Fearnhead and Clifford, 2003).
 
-import { fsum } from "./run.js";
+import { fsum } from "./fsum.js";
 
 /**
  * Keep at most `limit` of the weights; returns the new weights, with null for dropped ones. The

@@ -1,11 +1,11 @@
 // Reads lines of JSON, each a request to the live model, and answers each with a line of JSON.
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
-import { startingConfig } from "../../eab/site/live/config.js";
-import { Model } from "../../eab/site/live/loading.js";
-import { continueFrom, eventStream } from "../../eab/site/live/loop.js";
-import { childStreamKey, pruningUniform, uniform } from "../../eab/site/live/random_streams.js";
-import { TreeCache } from "../../eab/site/live/tree.js";
+import { childStreamKey, pruningUniform, uniform } from "../../eab/board/static/random_streams.js";
+import { startingConfig } from "../../eab/live/static/config.js";
+import { Model } from "../../eab/live/static/loading.js";
+import { continueFrom, eventStream } from "../../eab/live/static/loop.js";
+import { TreeCache } from "../../eab/live/static/tree.js";
 
 const folder = process.argv[2];
 const manifest = JSON.parse(readFileSync(`${folder}/model.json`, "utf8"));
@@ -21,12 +21,11 @@ const answers = {
   draws: ({ of }) =>
     of.map(([seed, key, step, number]) => [
       uniform(BigInt(seed), BigInt(key), step, number),
-      pruningUniform(BigInt(seed), step),
+      pruningUniform(seed, step),
       String(childStreamKey(BigInt(key), step, number)),
     ]),
   logits({ ids }) {
-    const { num_hidden_layers, hidden_size } = manifest.shape;
-    const cache = new TreeCache(num_hidden_layers, hidden_size, "auto");
+    const cache = new TreeCache(manifest.card, "auto");
     return [...model.decoder.forward(cache.prepare([0], [ids], ids.length, 1), cache)[0]];
   },
   run({ prompt, settings, started, continued, noise = 0 }) {

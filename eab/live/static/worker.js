@@ -4,7 +4,7 @@
 //     {type: "grow", started, continued, settings, seed, base}   see `continueFrom`
 //     {type: "stop"}
 //
-// where `base` is the URL of the folder that eab/site/weights.py wrote, with a slash at its end; or
+// where `base` is the URL of the folder that eab/live/files.py wrote, with a slash at its end; or
 // `files` has these files, as Uint8Arrays by name. A new run replaces the one before. It posts
 //
 //     {type: "progress", loaded, total}   bytes of the model

@@ -1,9 +1,10 @@
 // Mirrors eab/branching/fair.py and policy.py: unbiased weights that sum to 1, also where a path
 // limit drops paths (Fearnhead and Clifford, 2003). Also the policy `greedy`, of the probe.
 
+import { fsum } from "../../board/static/fsum.js";
+import { fearnheadClifford } from "../../board/static/path_limit.js";
+import { childStreamKey, pruningUniform, uniform } from "../../board/static/random_streams.js";
 import { EabError } from "./errors.js";
-import { childStreamKey, pruningUniform, uniform } from "./random_streams.js";
-import { sum } from "./sampling.js";
 
 /** @import { Config } from "./config.js" */
 /** @import { Prediction } from "./sampling.js" */
@@ -64,7 +65,7 @@ export class FairPolicy {
     const likely = prediction.topProbabilities.slice(0, this.config.branch_factor - 1);
     let shares = likely.filter((p) => p > 0 && p >= least);
     const head = prediction.topTokens.slice(0, shares.length);
-    let restShare = 1 - sum(shares);
+    let restShare = 1 - fsum(shares);
     const rest = head.includes(heir) ? prediction.draw(this.number(leaf, step, 1), head) : heir;
     if (rest !== null && restShare > 0) {
       const isLight = restShare < least;
@@ -80,15 +81,15 @@ export class FairPolicy {
         head.push(rest);
       }
     }
-    const total = sum(shares);
+    const total = fsum(shares);
     return head.map((token, at) => [token, shares[at] / total]);
   }
 
   /** Keep at most max_paths live and finished paths. @param {number[]} weights @param {number} step */
   prune(weights, step) {
-    const { max_paths } = this.config;
+    const { max_paths, seed } = this.config;
     if (weights.length <= max_paths) return weights;
-    return fearnheadClifford(weights, max_paths, pruningUniform(this.seed, step));
+    return fearnheadClifford(weights, max_paths, pruningUniform(seed, step));
   }
 }
 
@@ -99,37 +100,4 @@ export class FairPolicy {
 export function grown({ leaf, token, heir }, path, weight, step) {
   const streamKey = heir ? leaf.streamKey : childStreamKey(leaf.streamKey, step, token);
   return { path, streamKey, weight, token, finished: false };
-}
-
-/**
- * Keep at most `limit` of the weights; null for dropped ones. The expectation of each new weight is
- * the old one. Weights of at least c remain as they are; others are kept with probability w / c.
- * @param {number[]} weights @param {number} limit @param {number} uniform in [0, 1)
- */
-function fearnheadClifford(weights, limit, uniform) {
-  const order = [...weights.keys()].sort((one, other) => weights[other] - weights[one]);
-  const cOf = (/** @type {number} */ kept) =>
-    sum(order.slice(kept).map((index) => weights[index])) / (limit - kept);
-  // A weight that equals c up to rounding is kept.
-  const heaviest = order.slice(0, limit).map((index) => weights[index]);
-  const first = heaviest.findIndex((weight, kept) => weight <= cOf(kept) * (1 - 1e-12));
-  const kept = first < 0 ? limit : first;
-  const heavy = new Set(order.slice(0, kept));
-  const result = weights.map((weight, index) => (heavy.has(index) ? weight : null));
-  const light = [...weights.keys()].filter((index) => !heavy.has(index) && weights[index] > 0);
-  const total = sum(light.map((index) => weights[index]));
-  const c = cOf(kept);
-  let seen = 0;
-  let picked = 0;
-  for (const index of light) {
-    seen += weights[index];
-    const share = index === light.at(-1) ? 1 : seen / total; // rounding must not lose a weight
-    const reached = Math.min(limit - kept, Math.floor(share * (limit - kept) + uniform));
-    if (reached > picked) {
-      const isSame = Math.abs(weights[index] - c) <= 1e-12 * Math.max(weights[index], c);
-      result[index] = isSame ? weights[index] : c;
-      picked = reached;
-    }
-  }
-  return result;
 }
