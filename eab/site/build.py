@@ -130,7 +130,7 @@ def index_page(has_live: bool = False) -> str:
         script=script,
         lessons=_links({f"lessons/{one.id}": (one.title, f": {one.summary}") for one in lessons()}),
         techniques=_links(
-            {f"techniques/{one.id}": (one.title, f": {one.question}") for one in TECHNIQUES}
+            {f"techniques/{one.id}": (one.title, f" – {one.question}") for one in TECHNIQUES}
         ),
         more=MORE,
         runs="\n".join(_block(name, data[name]) for name in others),
