@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
+from eab import token_text
 from eab.board import bundle
 from eab.board.still import thumbnail
 from eab.lessons import bundled_runs
@@ -26,10 +27,13 @@ MODEL: Final = "model/"  # the folder of the story model
 WORKER: Final = f"{MODEL}worker.js"
 BRAND: Final = "Watch a language model write. Where it hesitates, the text branches."
 MORE: Final = """\
-<p>This page shows recorded runs, and runs the story model in the browser. The program also runs
-chat models and uses a GPU, serves many runs in one batch, and has other branching policies:</p>
+<p>Chat models, a GPU, runs in one batch, and other branching policies need the program:</p>
 <pre>pip install "eab-explorer[app]"
 eab app</pre>
+"""
+LIVE_WORDS: Final = """\
+<p>A small story model writes here, in your browser; the first run fetches its {size} MB. Chat
+models, a GPU, batching and other policies need <a href="#program">two commands</a>.</p>
 """
 
 _PAGE: Final = """\
@@ -51,10 +55,10 @@ _PAGE: Final = """\
 </nav>
 </header>
 <main>
-<div id="live" {live}></div>
+<div id="live" {live}>{live_words}</div>
 <nav id="gallery" aria-label="Recorded runs">{gallery}</nav>
-<h2 id="title">A recorded run</h2>
-<p id="shows"></p>
+<h2 id="title">{title}</h2>
+<p id="shows">{shows}</p>
 <div id="board"></div>
 <p id="about">This page needs JavaScript.</p>
 <script type="text/plain" id="run-{first}">{run}</script>
@@ -65,7 +69,7 @@ _PAGE: Final = """\
 <div class="lists">
 <section><h2 id="lessons">Lessons</h2>{lessons}</section>
 <section><h2 id="techniques">Techniques, measured</h2>{techniques}</section>
-<section><h2>What the program does besides</h2>{more}</section>
+<section><h2 id="program">What the program does besides</h2>{more}</section>
 </div>
 </main>
 {runs}
@@ -113,15 +117,24 @@ def index_page() -> str:
         style=style,
         brand=BRAND,
         live=f'data-worker="{WORKER}" data-model="{MODEL}" data-prompt="{FIRST_PROMPT}"',
+        live_words=LIVE_WORDS.format(size=_megabytes(model_files())),
         gallery="".join(cards),
+        title=escape(token_text.visible(runs[first].started.beginning)),
+        shows=escape(recordings[0].description),
         first=first,
         run=data[first],
         script=script,
         lessons=_links({f"lessons/{one.id}": (one.title, f": {one.summary}") for one in lessons()}),
-        techniques=_links({f"techniques/{one.id}": (one.title, "") for one in TECHNIQUES}),
+        techniques=_links(
+            {f"techniques/{one.id}": (one.title, f" – {one.question}") for one in TECHNIQUES}
+        ),
         more=MORE,
         runs="\n".join(_block(name, data[name]) for name in others),
     )
+
+
+def _megabytes(files: Mapping[str, bytes]) -> str:
+    return f"{sum(map(len, files.values())) / 1e6:.1f}"
 
 
 def _policy(style: str, script: str) -> str:

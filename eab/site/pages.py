@@ -69,37 +69,81 @@ class Technique:
 
     id: str
     title: str
+    question: str
     lesson: str
-    measured: tuple[tuple[Lab, Callable[[], Report]], ...]
+    measured: tuple[tuple[str, Lab, Callable[[], Report]], ...]  # each with what was asked
 
 
 TECHNIQUES: Final = (
-    Technique("kv-caches", "KV caches", "kv-cache", ((CACHES_LAB, bundled_runs.caches),)),
+    Technique(
+        "kv-caches",
+        "KV caches",
+        "What does a KV cache save?",
+        "kv-cache",
+        (("How long does a run take with each cache?", CACHES_LAB, bundled_runs.caches),),
+    ),
     Technique(
         "growth",
         "Growth by spare rows (BMC)",
+        "How far ahead should the cache allocate?",
         "growth",
         (
-            (BMC_LABS["growth"], lambda: bundled_runs.bmc("growth")),
-            (BMC_LABS["sizes"], lambda: bundled_runs.bmc("sizes")),
-            (BMC_LABS["rejection"], lambda: bundled_runs.bmc("rejection")),
+            (
+                "How much time does each r cost?",
+                BMC_LABS["growth"],
+                lambda: bundled_runs.bmc("growth"),
+            ),
+            (
+                "Is the predicted r* the best for other models, too?",
+                BMC_LABS["sizes"],
+                lambda: bundled_runs.bmc("sizes"),
+            ),
+            (
+                "What if draft tokens are rejected?",
+                BMC_LABS["rejection"],
+                lambda: bundled_runs.bmc("rejection"),
+            ),
         ),
     ),
     Technique(
         "speculative-decoding",
         "Speculative decoding",
+        "When do draft tokens save time?",
         "speculation",
-        ((DRAFTS, bundled_runs.draft_lengths),),
+        (("Which draft length is the fastest?", DRAFTS, bundled_runs.draft_lengths),),
     ),
-    Technique("batching", "Continuous batching", "batching", ((BATCHING, bundled_runs.batching),)),
     Technique(
-        "quantization", "Weights in fewer bits", "quantization", ((FORMATS, bundled_runs.formats),)
+        "batching",
+        "Continuous batching",
+        "Does a short request have to wait for a long one?",
+        "batching",
+        (
+            (
+                "Does a short request have to wait for a long one?",
+                BATCHING,
+                bundled_runs.batching,
+            ),
+        ),
+    ),
+    Technique(
+        "quantization",
+        "Weights in fewer bits",
+        "What is lost when weights are rounded?",
+        "quantization",
+        (("How far does each format move the predictions?", FORMATS, bundled_runs.formats),),
     ),
     Technique(
         "answers",
         "Is the tree right about its answers?",
+        "Does its entropy tell wrong answers from right ones?",
         "answers",
-        ((EVALUATION, bundled_runs.evaluation),),
+        (
+            (
+                "How do trees compare with independent texts?",
+                EVALUATION,
+                bundled_runs.evaluation,
+            ),
+        ),
     ),
 )
 
@@ -112,24 +156,23 @@ def technique_page(technique: Technique) -> str:
         _words(f"{lesson.summary}\n\n{lesson.introduction}", sources),
         f'<p><a href="../lessons/{lesson.id}.html">The lesson: {escape(lesson.title)}</a></p>',
     ]
-    for lab, load in technique.measured:
+    for question, lab, load in technique.measured:
         report = load()
-        parts += ["<h2>Measured</h2>", _paragraph(lab.answer(report)), _table(lab.table(report))]
+        heading = f"<h2>{escape(question)}</h2>"
+        parts += [heading, _paragraph(lab.answer(report)), _table(lab.table(report))]
         if report.began is not None:
             made = f"{report.began.model}, {report.began.dtype}, {report.began.machine}"
             parts.append(_paragraph(f"{lab.note} Recorded with {made}."))
-    return _page(technique.title, parts)
+    parts += ["<h2>The recorded run of the lesson</h2>", *_run(lesson, sources)]
+    return _page(technique.title, [*parts, _next("techniques", TECHNIQUES, technique)])
 
 
 def lesson_page(lesson: Lesson) -> str:
     """A lesson to read: its text, the run that it uses, and its question with a hidden answer."""
     sources = _sources(lesson)
-    still = picture(tree_svg(sources.run), tree_sentence(sources.run))
-    name = lesson.run.removesuffix(SUFFIX)
     parts = [
         _words(f"{lesson.summary}\n\n{lesson.introduction}", sources),
-        f'<p class="wide" tabindex="0">{still}</p>',
-        f'<p><a href="../index.html?run={name}">Open this run on the board</a></p>',
+        *_run(lesson, sources),
     ]
     before = ""
     for section in lesson.sections:
@@ -143,7 +186,26 @@ def lesson_page(lesson: Lesson) -> str:
         for one in TECHNIQUES
         if one.lesson == lesson.id
     ]
-    return _page(lesson.title, parts)
+    return _page(lesson.title, [*parts, _next("lessons", lesson_files.lessons(), lesson)])
+
+
+def _run(lesson: Lesson, sources: Sources) -> list[str]:
+    """The tree of the lesson's run, and where it can be replayed."""
+    still = picture(tree_svg(sources.run), tree_sentence(sources.run))
+    name = lesson.run.removesuffix(SUFFIX)
+    return [
+        f'<p class="wide" tabindex="0">{still}</p>',
+        f'<p><a href="../index.html?run={name}">Open this run on the board</a></p>',
+    ]
+
+
+def _next(folder: str, pages: Sequence[Lesson | Technique], page: Lesson | Technique) -> str:
+    """A link to the page that follows, and after the last one to the list of all."""
+    if page is pages[-1]:
+        return f'<p><a href="../index.html#{folder}">All {folder}</a></p>'
+    following = pages[pages.index(page) + 1]
+    link = f'<a href="../{folder}/{following.id}.html">{escape(following.title)}</a>'
+    return f"<p>Next: {link}</p>"
 
 
 def _hidden(section: Section, sources: Sources) -> list[str]:

@@ -28,6 +28,7 @@ onmessage = async ({ data: { type, prompt, id } }) => {
   stopped = false;
   if (prompt === "fail") return postMessage({ type: "error", message: "the weights are damaged", id });
   postMessage({ type: "progress", loaded: 1, total: 2 });
+  if (prompt === "load for ever") return;
   for (const event of events) {
     const now = stopped ? { event: "RunEnded", step: 1, reason: "stopped" } : event;
     postMessage({ type: "events", events: [now], id });
@@ -89,6 +90,8 @@ def test_the_recorded_runs_need_no_further_request(
     page.get_by_label("What if? Threshold (nats)").fill("0.71")
     _, extra = recomputed(bundled_run("coins"), 0.71, 4)
     expect(page.get_by_text(extra["notes"]["entropy"])).to_be_visible()
+    if kind == "disk":
+        expect(page.get_by_role("status").get_by_text("comes from a web server")).to_be_visible()
     assert asked == [start]
     if kind == "server":
         assert page.url == f"{address}/index.html?run=coins"
@@ -124,19 +127,31 @@ def test_a_run_of_the_story_model_grows_and_can_be_dragged(
     page.get_by_role("textbox", name="Prompt").fill("Toss three coins")
     page.get_by_role("button", name="Run", exact=True).click()
     shows(page, "coins")
-    expect(page.locator("#title")).to_have_text("Toss three coins")
+    expect(page.locator("#title")).to_have_text(bundled_run("coins").started.prompt)
     page.get_by_label("What if? Threshold (nats)").fill("0.71")
     expect(page.get_by_text("At 0.71 nats: 0 forks, 1 path")).to_be_visible()
 
 
-def test_from_the_disk_a_browser_does_not_load_the_story_model(
-    new_page: OpenPage, folder: Path
+def test_a_run_that_has_not_begun_leaves_the_board_as_it_is(
+    new_page: OpenPage, address: str
 ) -> None:
     page = new_page(reduced_motion="reduce")
-    opened(page, (folder / "index.html").as_uri())
-    page.get_by_role("button", name="Run", exact=True).click()
-    expect(page.get_by_text("The story model cannot run here")).to_be_visible()
-    page.get_by_role("link", name="Three coins").click()
+    opened(page, f"{address}/index.html")
+    title = page.locator("#title").inner_text()
+    prompt = page.get_by_role("textbox", name="Prompt")
+    run = page.get_by_role("button", name="Run", exact=True)
+    page.route("**/worker.js", lambda route: route.abort())
+    prompt.fill("load for ever")
+    run.click()
+    expect(page.get_by_text("could not load its script")).to_be_visible()
+    page.unroute("**/worker.js")
+    run.click()
+    expect(page.get_by_text("Loading the story model: 1 B of 2 B")).to_be_visible()
+    page.get_by_role("button", name="Stop: Stop after this step and keep the result").click()
+    expect(page.get_by_text("Stopped before the first token.")).to_be_visible()
+    assert page.locator("#title").inner_text() == title
+    prompt.fill("Toss three coins")
+    run.click()
     shows(page, "coins")
 
 

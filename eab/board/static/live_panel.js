@@ -15,62 +15,67 @@ import { bytes } from "./text.js";
 
 const MOST_SEEDS = 2 ** 32;
 const OFFERS = { grow: true, run_at: true };
-const NOT_LOADED =
-  "The story model cannot run here: the page may not load it, or it is damaged. The recorded runs work.";
+const NO_WORKER =
+  "The story model cannot run here: the browser could not load its script. The recorded runs work.";
 
 export class LivePanel {
   /**
    * @param {HTMLElement} host @param {Board} board
    * @param {() => Promise<Source>} source of the worker, when it is first needed
    * @param {(title: string) => void} onBegin what the page does when a run begins
+   * @param {string} refusal why the model cannot run here; empty if it can
    */
-  constructor(host, board, source, onBegin) {
+  constructor(host, board, source, onBegin, refusal = "") {
     this.board = board;
     this.source = source;
     this.onBegin = onBegin;
+    this.refusal = refusal;
     /** @type {Promise<{ worker: Worker, model: object }> | null} */
     this.started = null;
-    /** The run that is live or was the last one. @type {Feed | null} */
-    this.feed = null;
+    /** The run that the worker makes, which is not shown before it has begun. @type {Feed | null} */
+    this.asked = null;
+    /** The run on the board, if it is one of these. @type {Feed | null} */
+    this.shown = null;
     this.runs = 0;
     this.input = element("input", { "aria-label": "Prompt", value: host.dataset.prompt ?? "" });
     this.go = element("button", { type: "submit", class: "primary" }, "Run");
     this.stop = wordButton("Stop", "Stop after this step and keep the result", () => this.end());
     this.status = element("span", { role: "status" });
-    this.stop.hidden = true;
     const form = element("form", {}, this.input, this.go, this.stop, this.status);
     form.onsubmit = (event) => {
       event.preventDefault();
-      if (!this.input.value.trim())
-        return this.tell("Write a few words for the model to continue.");
-      const seed = Math.floor(Math.random() * MOST_SEEDS);
-      this.begin(this.input.value, { type: "run", prompt: this.input.value, settings: { seed } });
+      this.submit();
     };
-    host.append(form);
+    host.prepend(form);
     board.onGrow = (address) => this.grow(address);
     board.onRunAt = (threshold) => this.runAt(threshold);
+    this.finish(refusal);
   }
 
-  /** @param {string} prompt @param {object} asked of the worker */
-  begin(prompt, asked) {
+  submit() {
+    const prompt = this.input.value;
+    if (!prompt.trim()) return this.tell("Write a few words for the model to continue.");
+    const seed = Math.floor(Math.random() * MOST_SEEDS);
+    this.begin({ type: "run", prompt, settings: { seed } });
+  }
+
+  /** @param {object} asked of the worker */
+  begin(asked) {
     this.runs += 1;
-    this.feed = new Feed(`live ${this.runs}`, "live");
-    this.onBegin(prompt);
-    this.board.onMissed = (since) => this.resend(since);
-    this.tell(this.started ? "Reading the prompt" : "Loading the story model …");
+    this.asked = new Feed(`live ${this.runs}`, "live");
     this.running(true);
-    this.post({ ...asked, id: this.feed.key });
+    this.tell(this.started ? "Reading the prompt" : "Loading the story model …");
+    this.post({ ...asked, id: this.asked.key });
   }
 
-  /** @param {object} message to the worker */
+  /** @param {object} message to the worker, which is started when it is first needed */
   async post(message) {
     this.started ??= this.start();
     try {
       const { worker, model } = await this.started;
       worker.postMessage({ ...message, ...model });
     } catch {
-      this.started = null;
-      this.fail(NOT_LOADED);
+      this.refuse();
     }
   }
 
@@ -78,18 +83,26 @@ export class LivePanel {
     const { url, ...model } = await this.source();
     const worker = new Worker(url);
     worker.onmessage = ({ data }) => this.take(data);
-    worker.onerror = () => this.fail(NOT_LOADED);
+    worker.onerror = () => this.refuse();
     return { worker, model };
+  }
+
+  /** There is no worker; the next run tries again. */
+  refuse() {
+    this.started?.then(({ worker }) => worker.terminate()).catch(() => {});
+    this.started = null;
+    this.finish(this.refusal || NO_WORKER);
   }
 
   /** @param {Record<string, any>} said by the worker */
   take({ type, events, loaded, total, message, id }) {
+    if (!this.asked) return;
     if (type === "progress") {
       return this.tell(`Loading the story model: ${bytes(loaded)} of ${bytes(total)}`);
     }
-    if (id !== this.feed?.key) return;
-    if (type === "error") this.fail(`${message[0].toUpperCase()}${message.slice(1)}.`);
-    else if (this.feed) this.show(this.feed, events);
+    if (id !== this.asked.key) return;
+    if (type === "error") this.finish(`${asSentence(message)}.`);
+    else this.show(this.asked, events);
   }
 
   /** @param {Feed} feed @param {RunEvent[]} events */
@@ -97,12 +110,16 @@ export class LivePanel {
     const message = feed.message(events);
     const { run } = feed;
     if (!message) return this.tell(`The most likely text first: token ${run.probe.length}`);
+    if (this.shown !== feed) {
+      this.shown = feed;
+      this.board.onMissed = (since) => this.resend(since);
+      this.onBegin(run.started.prompt);
+    }
     if (!run.ended) {
       this.tell(`Step ${run.steps.length} of ${run.started.config.max_new_tokens}`);
       return this.board.update(message);
     }
-    this.running(false);
-    this.tell(run.ended.message ?? "");
+    this.finish(run.ended.message ?? "");
     feed.mode = "replay";
     feed.resend();
     const whole = /** @type {Message} */ (feed.message([]));
@@ -111,61 +128,71 @@ export class LivePanel {
 
   /** @param {number} since */
   resend(since) {
-    this.feed?.resend(since);
-    const message = this.feed?.message([]);
+    this.shown?.resend(since);
+    const message = this.shown?.message([]);
     if (message) this.board.update(message);
   }
 
   /** Another run is shown: leave this one. */
   leave() {
     this.end();
-    this.feed = null;
-    this.running(false);
-    this.tell("");
+    this.shown = null;
+    this.finish(this.refusal);
   }
 
+  /** Stop; of a run that has not begun nothing is kept. */
   end() {
-    this.started?.then(({ worker }) => worker.postMessage({ type: "stop" }));
+    this.started?.then(({ worker }) => worker.postMessage({ type: "stop" })).catch(() => {});
+    if (this.asked && this.asked !== this.shown) this.finish("Stopped before the first token.");
   }
 
   /** Grow a run from a token of the shown one. @param {TokenAddress} address */
   grow({ run: key, path, token, candidate }) {
-    const run = this.feed?.run;
-    if (!run || key !== this.feed?.key) return;
+    const run = this.shown?.run;
+    if (!run || key !== this.shown?.key) return;
     const { prompt_tokens: ids, continued: kept = 0 } = run.started;
     const { parent, tokens } = run.paths[path];
     const before = [...idsOf(run.paths, parent), ...tokens.slice(0, token).map(({ id }) => id)];
     const last = candidate < 0 ? tokens[token].id : tokens[token].candidates[candidate][0];
     const continued = [...ids.slice(ids.length - kept), ...before, last];
     const { started } = run;
-    this.begin(started.prompt, { type: "grow", started, continued, settings: started.config });
+    this.begin({ type: "grow", started, continued, settings: started.config });
   }
 
   /** Run the shown prompt again at another threshold. @param {number} threshold nats */
   runAt(threshold) {
-    const run = this.feed?.run;
+    const run = this.shown?.run;
     if (!run) return;
     const { prompt, config } = run.started;
     const settings = { ...config, entropy_threshold: threshold, threshold_unit: "nats" };
-    this.begin(prompt, { type: "run", prompt, settings });
+    this.begin({ type: "run", prompt, settings });
   }
 
-  /** @param {string} words */
-  fail(words) {
+  /** Nothing is made any more. @param {string} words why */
+  finish(words) {
+    this.asked = null;
     this.running(false);
     this.tell(words);
   }
 
-  /** @param {boolean} isRunning */
+  /** Either Run or Stop is there, in one place. @param {boolean} isRunning */
   running(isRunning) {
-    this.go.disabled = isRunning;
+    const hasFocus = this.stop.matches(":focus");
+    this.go.disabled = isRunning; // Enter in the prompt would press it though it is hidden
+    this.go.hidden = isRunning;
     this.stop.hidden = !isRunning;
+    if (hasFocus) this.go.focus();
   }
 
   /** @param {string} words */
   tell(words) {
     this.status.textContent = words;
   }
+}
+
+/** With a capital, unless a file is named first. @param {string} words */
+function asSentence(words) {
+  return words.replace(/^[a-z](?=[a-z]* )/, (letter) => letter.toUpperCase());
 }
 
 /** Token ids from the root to the end of a path. @param {RunPath[]} paths @param {number} path @returns {number[]} */

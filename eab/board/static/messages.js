@@ -221,22 +221,27 @@ function isIncomplete(text) {
 
 /** @param {RunToken} token @param {string} piece @param {Map<string, number>} texts @returns {TokenTuple} */
 function tokenRecord(token, piece, texts) {
-  const placeOf = (/** @type {string} */ text) => {
-    if (!texts.has(text)) texts.set(text, texts.size);
-    return /** @type {number} */ (texts.get(text));
-  };
-  const shareOf = (/** @type {number} */ probability) => roundEven(probability * SHARES);
   const { candidates, entropy, logProb } = token;
   const at = candidates.findIndex(([id]) => id === token.id);
-  const flat = candidates.flatMap(([, text, probability]) => [placeOf(text), shareOf(probability)]);
-  const own = logProb === null ? null : shareOf(Math.exp(logProb));
+  const flat = [];
+  for (const [, text, probability] of candidates) {
+    flat.push(placeOf(text, texts), roundEven(probability * SHARES));
+  }
+  const own = logProb === null ? null : roundEven(Math.exp(logProb) * SHARES);
   return [
     piece,
     entropy === null ? null : Number(entropy.toFixed(4)),
     flat,
-    at < 0 ? [placeOf(token.text), own] : at,
+    at < 0 ? [placeOf(token.text, texts), own] : at,
     .../** @type {[]} */ ((token.whole ?? []).map((bound) => Number(bound.toFixed(4)))),
   ];
+}
+
+/** @param {string} text @param {Map<string, number>} texts with their places, by which it is found later */
+function placeOf(text, texts) {
+  const place = texts.get(text) ?? texts.size;
+  if (place === texts.size) texts.set(text, place);
+  return place;
 }
 
 /** Whether a branch stands for all tokens without one (`RunState.is_drawn`). @param {Run} run @param {RunPath} path */

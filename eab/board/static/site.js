@@ -9,6 +9,9 @@ const cards = [...document.querySelectorAll("#gallery a")].filter((card) => {
   return card instanceof HTMLAnchorElement;
 });
 const board = new Board(byId("board"));
+const FROM_DISK =
+  "The story model runs when the page comes from a web server: start one in this folder with " +
+  "“python -m http.server”. The recorded runs work.";
 
 /** Name the run that is shown; "": none of the gallery. @param {string} name */
 function mark(name) {
@@ -71,6 +74,7 @@ const panel = new LivePanel(
     byId("shows").textContent = "";
     showTitle(title);
   },
+  location.protocol === "file:" ? FROM_DISK : "",
 );
 board.takeKeysOf(document);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => board.redraw());
