@@ -95,7 +95,13 @@ def how_matched(a: Side) -> None:
         "Independent texts": f"{count:,}",
     }
     metrics(measures, "budget")
-    words = "The prompt of independent texts is processed once, the best case for them."
+    shared = a.run.started.model.shares_rows
+    texts = (
+        "the texts share its KV cache" if shared else "each text begins with a copy of its memory"
+    )
+    words = (
+        f"The prompt of independent texts is processed once, and {texts}: the best case for them."
+    )
     if (seen := average_seen(a.run, count)) is not None:
         words += f" On average over all seeds, they see {seen[0]:.1%} to {seen[1]:.1%}."
     st.caption(words)
