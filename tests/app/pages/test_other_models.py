@@ -91,4 +91,4 @@ def test_independent_texts_of_a_model_without_a_cache_share_none(folder) -> None
     explored(page)
     page.go_to("compare").put(diff_a="explore").press("diff_run")
     page.run_to_its_end("diff_stop")
-    assert "each begins with a copy of its memory" in page.captions
+    assert "each text begins with a copy of its memory" in page.captions
