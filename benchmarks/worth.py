@@ -4,10 +4,11 @@
     python benchmarks/worth.py --reference
 
 A hundred questions with known answers (assets/questions), asked of SmolLM2-135M-Instruct. An answer is
-the first sentence. For every fifth question, the true distribution of answers is that of 4,000
-independent texts, which `--reference` draws (an hour; benchmarks/worth-reference.jsonl.gz keeps them, a
-line per question). Every policy answers these with several path limits and seeds; between two limits,
-the figures at a number of tokens or seconds are interpolated for each question, in log tokens.
+the first sentence. For some questions, the true distribution of answers is that of 4,000 independent
+texts, which `--reference` draws (three minutes a question, for every fifth one that the file
+benchmarks/worth-reference.jsonl.gz lacks). Every policy answers these with several path limits; between
+two limits, the figures at a number of tokens or seconds are interpolated for each question, in log
+tokens.
 
 - error: half the sum of the differences between the estimated and the true probability of all answers;
 - entropy error: that of the semantic entropy, in nats, without its sign;
@@ -25,7 +26,7 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -256,7 +257,7 @@ def limit_for(runs: Sequence[Sequence[Row]], limits: Sequence[int]) -> int:
 
 
 def main() -> None:
-    parser = command_line(__doc__, quick="4 and 10 questions, 2 path limits, 1 seed")
+    parser = command_line(__doc__, quick="4 and 10 questions, 3 path limits")
     parser.add_argument("--rows", default="worth-rows.jsonl", help="keeps what was measured")
     parser.add_argument("--reference", action="store_true", help="draw the reference")
     options = parser.parse_args()
@@ -266,33 +267,22 @@ def main() -> None:
         draw_reference(model)
         return
     truths, rows = reference(), Rows(Path(options.rows))
-    limits, seeds = (LIMITS[::2], 1) if options.quick else (LIMITS, 2)
+    limits = LIMITS[::2] if options.quick else LIMITS
     known = [one for one in questions() if one.prompt in truths][: 4 if options.quick else None]
     every = questions()[: 10 if options.quick else None]
 
-    def row(policy: str, question: Question, paths: int, seed: int) -> Row:
-        config = replace(BASE, policy=policy, max_paths=paths, seed=seed)
+    def row(policy: str, question: Question, paths: int) -> Row:
+        config = replace(BASE, policy=policy, max_paths=paths)
         truth = truths.get(question.prompt)
-        key = (question.prompt, policy, paths, seed)
+        key = (question.prompt, policy, paths)
         return rows.of(key, lambda: measured(model, question, config, truth))
 
-    def runs(policy: str) -> Iterator[list[Row]]:
-        for question in known:
-            of = [[row(policy, question, n, seed) for n in limits] for seed in range(seeds)]
-            numbers = ("tokens", "seconds", *MEASURES)
-            means = [
-                {name: float(np.mean([each[name] for each in same])) for name in numbers}
-                for same in zip(*of, strict=True)
-            ]
-            last = of[0]
-            yield [
-                mean | {"until_decided": each["until_decided"]}
-                for mean, each in zip(means, last, strict=True)
-            ]
-
-    by_policy = {policy: [*runs(policy)] for policy in POLICIES}
+    by_policy = {
+        policy: [[row(policy, question, paths) for paths in limits] for question in known]
+        for policy in POLICIES
+    }
     answered = {
-        policy: [row(policy, one, limit_for(of, limits), 0) for one in every]
+        policy: [row(policy, one, limit_for(of, limits)) for one in every]
         for policy, of in by_policy.items()
     }
     texts = [
