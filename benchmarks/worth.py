@@ -55,8 +55,8 @@ MODEL: Final = "smollm2"
 BASE: Final = starting_config(max_new_tokens=20)
 POLICIES: Final = ("fair", "best-first", "arithmetic", "stochastic-beam", "beam", "independent")
 LIMITS: Final = (4, 8, 16, 32, 64)  # paths
-TOKENS: Final = (50, 100, 200, 400)
-SECONDS: Final = (0.5, 1.0, 2.0)
+TOKENS: Final = (100, 200, 400)
+SECONDS: Final = (1.0, 2.0)
 AT: Final = 150  # tokens for each of the hundred questions
 FACTS: Final = re.compile("capitals|general facts")
 REFERENCE: Final = ROOT / "benchmarks" / "worth-reference.jsonl.gz"
@@ -200,26 +200,35 @@ class Rows:
 
 
 def at(amount: float, unit: str, rows: Sequence[Row], measure: str) -> float:
-    """The measure of one question where its runs took this many tokens or seconds; NaN outside."""
+    """The measure of one question with at most this many tokens or seconds; NaN if the smallest of
+    its runs took more.
+    """
     pairs = sorted((math.log(row[unit]), row[measure]) for row in rows)
     places, values = zip(*pairs, strict=True)
-    return float(np.interp(math.log(amount), places, values, left=math.nan, right=math.nan))
+    return float(np.interp(math.log(amount), places, values, left=math.nan))
 
 
 def shown(values: Sequence[float]) -> str:
-    mean = bootstrap(np.mean, np.array(values, float))
+    mean = bootstrap(np.mean, np.asarray(values, float))
     return f"{mean.value:.2f} [{mean.low:.2f}, {mean.high:.2f}]" if mean.questions else "-"
 
 
 def curves(by_policy: dict[str, list[list[Row]]], unit: str, amounts: Sequence[float]) -> str:
-    """A table for each measure: a row for each policy, a column for each amount."""
+    """A table for each measure: a row for each policy, a column for each amount, over the questions
+    that every policy can answer with so much, and the differences from independent texts.
+    """
     texts = []
     for measure in MEASURES:
-        rows = [
-            [policy, *(shown([at(x, unit, runs, measure) for runs in of]) for x in amounts)]
-            for policy, of in by_policy.items()
-        ]
-        heads = [measure, *(f"{x:g} {unit}" for x in amounts)]
+        columns = []
+        for amount in amounts:
+            values = np.array(
+                [[at(amount, unit, runs, measure) for runs in of] for of in by_policy.values()]
+            )
+            known = ~np.isnan(values).any(axis=0)
+            columns.append([f"{amount:g} {unit} ({known.sum()})", *map(shown, values[:, known])])
+            less = values[:, known] - values[[*by_policy].index("independent"), known]
+            columns.append(["- independent", *map(shown, less)])
+        heads, *rows = zip([measure, *by_policy], *columns, strict=True)
         texts.append(markdown_table(heads, rows))
     return "\n".join(texts)
 
@@ -260,6 +269,7 @@ def main() -> None:
     parser = command_line(__doc__, quick="4 and 10 questions, 3 path limits")
     parser.add_argument("--rows", default="worth-rows.jsonl", help="keeps what was measured")
     parser.add_argument("--reference", action="store_true", help="draw the reference")
+    parser.add_argument("--questions", type=int, default=100, help="how many of the hundred")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     model = load_model(MODEL, "cpu", "float32")
@@ -269,7 +279,7 @@ def main() -> None:
     truths, rows = reference(), Rows(Path(options.rows))
     limits = LIMITS[::2] if options.quick else LIMITS
     known = [one for one in questions() if one.prompt in truths][: 4 if options.quick else None]
-    every = questions()[: 10 if options.quick else None]
+    every = questions()[:: 10 if options.quick else 100 // options.questions]
 
     def row(policy: str, question: Question, paths: int) -> Row:
         config = replace(BASE, policy=policy, max_paths=paths)
