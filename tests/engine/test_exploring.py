@@ -181,7 +181,7 @@ def test_a_stopped_run_is_not_explored():
     explorer = EntropyAdaptiveBranching(chain(), max_paths=2, **EXACT)
     events = [*explorer.run([0]).events]
     cut = events[: len(events) // 2]
-    with pytest.raises(ConfigError, match="stopped before"):
+    with pytest.raises(ConfigError, match="ended before its texts"):
         explorer.explore([*cut, RunEnded(1, "stopped")])
 
 
