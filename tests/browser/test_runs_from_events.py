@@ -67,6 +67,7 @@ def in_browser(new_page: OpenPage, tmp_path: Path) -> InBrowser:
     (folder / "page.js").write_text(_HOST, encoding="utf-8")
     page = new_page()
     page.add_script_tag(content=bundle.javascript("page", folder), type="module")
+    page.wait_for_function("() => 'called' in globalThis")  # a module runs later
 
     def call(name: str, events: Sequence[Event], argument: Any) -> Any:
         lines = b",".join(map(encode, events)).decode("utf-8")
