@@ -227,7 +227,7 @@ def curves(by_policy: dict[str, list[list[Row]]], unit: str, amounts: Sequence[f
             known = ~np.isnan(values).any(axis=0)
             columns.append([f"{amount:g} {unit} ({known.sum()})", *map(shown, values[:, known])])
             less = values[:, known] - values[[*by_policy].index("independent"), known]
-            columns.append(["- independent", *map(shown, less)])
+            columns.append(["difference", *map(shown, less)])
         heads, *rows = zip([measure, *by_policy], *columns, strict=True)
         texts.append(markdown_table(heads, rows))
     return "\n".join(texts)
