@@ -454,9 +454,14 @@ class BranchingConfig:
         return given
 
     @property
+    def by_step(self) -> bool:
+        """Whether all live paths take each step together, so that a step is a moment of the run."""
+        return self.policy != "best-first"
+
+    @property
     def most_tokens(self) -> int:
         """How many tokens a run may compute (`token_budget`); 0 if there is no limit."""
-        if self.policy != "best-first":
+        if self.by_step:
             return self.token_budget
         most = self.max_paths * self.max_new_tokens
         return min(self.token_budget or most, most)
@@ -476,7 +481,9 @@ OF_POLICIES: Final[Mapping[str, tuple[str, ...]]] = {
     "beam": ("length_penalty", "early_stopping"),
     "best-first": ("paths_per_pass",),
 }
-DETERMINISTIC: Final = ("beam", "best-first", "greedy")  # the same for every seed
+# Policies whose weights are the probabilities of the texts, so they sum to less than 1
+BY_PROBABILITY: Final = ("beam", "best-first")
+DETERMINISTIC: Final = (*BY_PROBABILITY, "greedy")  # the same for every seed
 SETTINGS: Final[Mapping[str, Setting]] = settings_of(BranchingConfig)
 # Settings that other libraries turn off with None
 _OFF_AS_NONE: Final = ("top_k", "top_p", "min_p", "repetition_penalty", "stop")

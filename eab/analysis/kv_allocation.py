@@ -232,7 +232,7 @@ def demand_of(run: RunState) -> Demand | None:
     whose rows are added and removed within a pass, and for best-first, whose passes are not steps.
     """
     config = run.started.config
-    by_step = config.drafter == "none" and config.policy != "best-first"
+    by_step = config.drafter == "none" and config.by_step
     if config.cache != "tree" or not by_step or not run.started.model.shares_rows:
         return None
     needs = tuple(

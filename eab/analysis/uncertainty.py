@@ -34,6 +34,7 @@ from typing import Final, TypeAlias
 from eab.analysis.answer_parts import TEXT, GivenPart
 from eab.analysis.answers import Answers, answer_numbers, entropy, text_answers
 from eab.analysis.same_answer import SameAnswer, exact
+from eab.config import BY_PROBABILITY
 from eab.run import Path, RunState, largest_first, least_probability
 
 
@@ -128,10 +129,7 @@ def _limits(run: RunState) -> tuple[str, ...]:
     """The settings that kept a branch out of the tree."""
     config, threshold = run.started.config, max(run.started.threshold_nats, _KNOWN)
     acted = {"max_paths": any(path.limited_steps for path in run.paths)}
-    if config.policy in (
-        "beam",
-        "best-first",
-    ):  # their weights are what the limit left of all probability
+    if config.policy in BY_PROBABILITY:  # the weights are what the limit left of all probability
         left_out = 1.0 - math.fsum(leaf.weight for leaf in run.leaves())
         acted["max_paths"] = acted["max_paths"] or left_out >= _NOTICEABLE
     if config.policy in ("fair", "original"):

@@ -75,7 +75,7 @@ class Feed:
             self.resend()
         message = board_message(run, self.begin) if run is not None else _NOT_STARTED
         if mode == "live" and run is not None:
-            goes_back = run.started.config.policy == "best-first" or any(
+            goes_back = not run.started.config.by_step or any(
                 path.is_rest
                 for path in run.paths  # split perhaps at an earlier step
             )

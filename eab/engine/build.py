@@ -122,7 +122,7 @@ def encode(model: LanguageModel, request: Request) -> tuple[int, ...]:
             "lower max_new_tokens"
         )
     switch = model.kv_shape.rope_switch
-    if config.policy == "best-first" and len(tokens) <= switch < len(tokens) + new_tokens:
+    if not config.by_step and len(tokens) <= switch < len(tokens) + new_tokens:
         raise ConfigError(
             f"{model.card.name} reads texts of up to {switch} tokens in one way and longer ones in "
             "another, and under the policy best-first short and long texts share a pass; lower "

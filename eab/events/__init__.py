@@ -139,8 +139,8 @@ class RunStarted(_Kind, frozen=True):
     @property
     def can_be_recomputed(self) -> bool:
         """Whether the run's events hold all that its decisions depended on."""
-        in_order = self.config.policy != "best-first"  # the order in which its paths grew is not
-        return in_order and not self.own_parts and not self.imported
+        # that of paths which do not take each step together is not known in full: their order
+        return self.config.by_step and not self.own_parts and not self.imported
 
     @property
     def continued_tokens(self) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Self
 
 from eab import token_text
 from eab.analysis.answers import Answers
-from eab.config import OWN
+from eab.config import BY_PROBABILITY, OWN
 from eab.events import EndReason, LimitActed, RunStarted
 from eab.figures.memory_captions import memory_sentence, words_by_step
 from eab.formatting import apart, counted, excerpt, shortened
@@ -118,7 +118,7 @@ def limit_sentence(run: RunState) -> str:
             "With the policy stochastic-beam, the weight of a text depends on its probability "
             "and on the chance of drawing it, so it is not the product of its shares."
         )
-    if run.started.config.policy in ("beam", "best-first"):
+    if run.started.config.policy in BY_PROBABILITY:
         return (
             f"With the policy {run.started.config.policy}, the weight of a text is its "
             "probability. That of dropped texts is not passed on, so the weights sum to less than "

@@ -85,7 +85,7 @@ class Amounts:
     def allow(self, config: BranchingConfig) -> None:
         """Raise the limits to fit a run with these settings."""
         tokens = min(config.max_paths * config.max_new_tokens, self._most_tokens)
-        waiting = config.max_paths if config.policy == "best-first" else 0
+        waiting = 0 if config.by_step else config.max_paths
         text_bytes = OF_A_TOKEN.text_bytes + waiting * BYTES_OF_A_WAITING_PATH
         values = OF_A_TOKEN.values + waiting * VALUES_OF_A_WAITING_PATH
         self.limits = Limits(

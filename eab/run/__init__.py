@@ -63,7 +63,7 @@ class RunFold:
                 return Progressed(0.0, "Reading the prompt")
             return Progressed(0.0, f"The most likely text first: token {len(self.probed)}")
         config = self.run.started.config
-        if config.policy == "best-first":  # one path may be complete long before the others
+        if not config.by_step:  # one path may be complete long before the others
             tokens, most = self.run.new_tokens_computed, config.most_tokens
             return Progressed(min(1.0, tokens / most), f"Token {tokens} of at most {most}")
         steps, last = len(self.run.steps), config.max_new_tokens

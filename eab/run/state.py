@@ -326,7 +326,7 @@ class RunState:
     @property
     def was_cut(self) -> bool:
         """Whether a text ended at `max_new_tokens`, so that it can go on."""
-        goes_on = self.started.config.policy != "best-first"  # see `eab.run.threshold.longer`
+        goes_on = self.started.config.by_step  # see `eab.run.threshold.longer`
         return goes_on and any(leaf.finish_reason == "length" for leaf in self.leaves())
 
     @property

@@ -38,7 +38,7 @@ def longer(started: RunStarted) -> BranchingConfig:
     Raises ConfigError if so many new tokens are not allowed, or the tree would be another one.
     """
     config = started.config
-    if config.policy == "best-first":
+    if not config.by_step:
         raise ConfigError(
             "with the policy best-first, a run with more new tokens is another search, which does "
             "not go on from this one; run the prompt again with a higher max_new_tokens"

@@ -98,7 +98,7 @@ def _started(
             f"the run used {recorded.own_parts}, which was given in Python and is in no record, so "
             "it cannot be computed again without the model; run the model with other settings"
         )
-    if recorded.config.policy == "best-first":
+    if not recorded.config.by_step:
         raise ConfigError(
             "with the policy best-first, the order in which paths grow is not recorded, so the run "
             "cannot be computed at other settings; run the model"
