@@ -15,6 +15,16 @@ const files = Object.fromEntries(names.map((name) => [name, read(name)]));
 const model = new Model(manifest, files);
 const forward = model.decoder.forward.bind(model.decoder);
 
+/** Numbers from -1 to 1; none without a seed. */
+function randomNumbers(seed) {
+  let state = seed;
+  const next = () => {
+    state = (Math.imul(state, 1664525) + 1013904223) | 0;
+    return state / 2 ** 31;
+  };
+  return seed ? next : undefined;
+}
+
 const answers = {
   encode: ({ texts }) => texts.map((text) => model.tokenizer.encode(text)),
   texts: () => model.tokenizer.pieces.map((_, token) => model.tokenizer.text(token)),
@@ -28,13 +38,20 @@ const answers = {
     const cache = new TreeCache(manifest.card, "auto");
     return [...model.decoder.forward(cache.prepare([0], [ids], ids.length, 1), cache)[0]];
   },
-  run({ prompt, settings, started, continued, noise = 0 }) {
-    model.decoder.forward = (...given) =>
-      forward(...given).map((row) => row.map((logit) => logit + noise * (2 * Math.random() - 1)));
+  run({ prompt, settings, started, continued, noise = [], rounding = 0 }) {
+    let passes = 0;
+    model.decoder.forward = (...given) => {
+      const random = randomNumbers(noise[passes++]);
+      const rows = forward(...given);
+      return random ? rows.map((row) => row.map((logit) => logit + rounding * random())) : rows;
+    };
     const request = started
       ? continueFrom(model, started, continued, settings)
       : { prompt, config: startingConfig(settings, model.settings) };
-    return [...eventStream(model, request)].flat();
+    const events = [];
+    for (const step of eventStream(model, request))
+      events.push(...step.map((event) => [passes - 1, event]));
+    return events;
   },
 };
 
