@@ -14,11 +14,10 @@ from typing import Any, Final
 import torch
 from published import (
     Placement,
-    clock_of,
+    clocked,
     command_line,
     markdown_table,
     mib,
-    offer_processor_time,
     publish,
     seconds_of,
     spread,
@@ -63,10 +62,7 @@ def kv_bytes_of(cache: DynamicCache) -> int:
 
 def main() -> None:
     parser = command_line(__doc__, quick=f"{MIN_REPEATS} rounds instead of {REPEATS}")
-    offer_processor_time(parser)
-    options = parser.parse_args()
-    clock = clock_of(parser, options)
-    torch.set_num_threads(options.threads)
+    options, clock = clocked(parser)
     plain = plain_model("135m", Placement("cpu", torch.float32))
     ours = engine_model(plain, "135m")
     prompt = tuple(torch.randint(0, 49152, (PROMPT,), generator=torch.manual_seed(0)).tolist())

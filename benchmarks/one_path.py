@@ -13,10 +13,9 @@ from typing import Any, Final
 import torch
 from published import (
     Placement,
-    clock_of,
+    clocked,
     command_line,
     markdown_table,
-    offer_processor_time,
     publish,
     seconds_of,
     spread,
@@ -73,10 +72,7 @@ def generate(model: PreTrainedModel, prompt: torch.Tensor, sampled: bool, tokens
 
 def main() -> None:
     parser = command_line(__doc__, quick=f"{MIN_REPEATS} rounds instead of {REPEATS}")
-    offer_processor_time(parser)
-    options = parser.parse_args()
-    clock = clock_of(parser, options)
-    torch.set_num_threads(options.threads)
+    options, clock = clocked(parser)
     rows: list[list[str]] = []
     result: dict[str, Any] = {"ms_per_token": {}, "ratios": {}}
     for shape, tokens in TOKENS.items():

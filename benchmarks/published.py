@@ -61,21 +61,21 @@ class Placement:
         return f"{self.dtype_name} on {self.device}"
 
 
-def offer_processor_time(parser: argparse.ArgumentParser) -> None:
-    """Add the option that `clock_of` reads."""
+def clocked(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Clock]:
+    """The options, with one for the clock, and that clock; sets the threads. Exits with a message if
+    the clock does not fit the threads.
+    """
     parser.add_argument(
         "--processor-time",
         action="store_true",
         help="measure the time of the processor, not of the clock; for --threads 1 on a machine "
         "that does other work, too",
     )
-
-
-def clock_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Clock:
-    """The clock that the options ask for. Exits with a message if it does not fit `threads`."""
+    options = parser.parse_args()
     if options.processor_time and options.threads != 1:
         parser.error("--processor-time adds up the threads; use it with --threads 1")
-    return time.process_time if options.processor_time else time.perf_counter
+    torch.set_num_threads(options.threads)
+    return options, time.process_time if options.processor_time else time.perf_counter
 
 
 def where(dtype: str, device: str = "cpu") -> str:

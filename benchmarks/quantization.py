@@ -14,12 +14,11 @@ from typing import Any, Final
 import torch
 from published import (
     Placement,
-    clock_of,
+    clocked,
     command_line,
     markdown_table,
     mib,
     offer_device,
-    offer_processor_time,
     publish,
     seconds_of,
     where,
@@ -160,13 +159,10 @@ def measure(placement: Placement, repeats: int, clock: Clock) -> tuple[str, dict
 def main() -> None:
     parser = command_line(__doc__, quick="5 rounds instead of 15")
     offer_device(parser)
-    offer_processor_time(parser)
-    options = parser.parse_args()
+    options, clock = clocked(parser)
     placement = Placement.of(options)
     for why in unusable_formats(placement.device).values():
         console.print(f"left out: {why}")
-    clock = clock_of(parser, options)
-    torch.set_num_threads(options.threads)
     text, result = measure(placement, 5 if options.quick else 15, clock)
     origin = where(f"{placement} around the linear layers", placement.device)
     publish(options, origin, text, result)

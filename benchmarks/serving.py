@@ -25,12 +25,11 @@ from typing import Any, Final, NamedTuple
 import torch
 from published import (
     Placement,
-    clock_of,
+    clocked,
     command_line,
     markdown_table,
     mib,
     offer_device,
-    offer_processor_time,
     publish,
     spread,
     where,
@@ -248,11 +247,8 @@ PARTS: Final = {"batching": measure_batching, "prefixes": measure_prefixes}
 def main() -> None:
     parser = command_line(__doc__, quick="fewer rounds")
     offer_device(parser)
-    offer_processor_time(parser)
     parser.add_argument("--only", choices=PARTS, help="run only this part")
-    options = parser.parse_args()
-    clock = clock_of(parser, options)
-    torch.set_num_threads(options.threads)
+    options, clock = clocked(parser)
     logging.getLogger("transformers").setLevel(logging.ERROR)
     placement = Placement.of(options)
     models, texts = Models(placement), []
