@@ -2,9 +2,9 @@
 
     python scripts/record_measurements.py [NAME ...] [--repeats N]
 
-They are made as in the app: with the embedded model (the `lookup-` ones with the chat model, see
-`eab models get smollm2`), and one core left free for the page. Nothing else should run on the machine. Before anything is written, the comparisons behind the pages'
-sentences are checked (`scripts.claims.objections`). If there are too few repeats, or the machine
+They are made as in the app: with the embedded model (the `lookup-` ones and `policies` with the chat
+model, see `eab models get smollm2`), and one core left free for the page. Nothing else should run on
+the machine. Before anything is written, the comparisons behind the pages' sentences are checked (`scripts.claims.objections`). If there are too few repeats, or the machine
 was too disturbed to find a difference, the old recording stays. The script then says why and exits
 with code 1.
 """
@@ -40,6 +40,7 @@ from eab.labs.tuning.cell import COSTS, GAINS
 from eab.labs.tuning.frontier import setting_points
 from eab.labs.tuning.pictures import answer_sentence, sweep_measures
 from eab.labs.tuning.report import TuningReport
+from eab.labs.tuning.report import dumps as dumps_sweep
 from eab.labs.tuning.sweeping import report_sweep
 from eab.labs.variants.caches import CACHES_LAB
 from eab.labs.variants.drafts import DRAFTS
@@ -197,18 +198,30 @@ def measure_weights(model: HuggingFaceModel, repeats: int, watch: Watch) -> Meas
 
 def measure_sweep(model: HuggingFaceModel, _: int, watch: Watch) -> Measured:
     """For the Tune page: several settings, on prompts with known answers."""
+    swept = report_sweep(model, default_sweep.prompts(), default_sweep.grid())
+    return measured_sweep(watch(swept), bundled_runs.TUNING)
+
+
+def measure_policies(_: HuggingFaceModel, __: int, watch: Watch) -> Measured:
+    """For the Tune page: every policy of the chat model."""
+    model = load_model(SMOLLM2.name, "cpu", "float32")
+    swept = report_sweep(model, default_sweep.policies_prompts(), default_sweep.policies_grid())
+    return measured_sweep(watch(swept), bundled_runs.POLICIES)
+
+
+def measured_sweep(events: Iterable[LabEvent], file: Path) -> Measured:
     report = TuningReport()
-    for event in watch(report_sweep(model, default_sweep.prompts(), default_sweep.grid())):
+    for event in events:
         report.apply(event)
     if not report.complete:
         raise RunsError(f"the sweep did not end as it should: {report.ended}")
-
-    def write() -> None:
-        bundled_runs.TUNING.write_bytes(report.dumps(report))
-
-    gain = next(iter(GAINS.values()))
+    gain = next(one for name, one in GAINS.items() if getattr(report.cells[0], name) is not None)
     points = setting_points(report.cells, COSTS["tokens"], gain)
     sentence = f"{answer_sentence(points, gain)} {sweep_measures(points, report.cells)}"
+
+    def write() -> None:
+        file.write_bytes(dumps_sweep(report))
+
     return Measured(sentence, [], write)
 
 
@@ -220,6 +233,7 @@ MEASUREMENTS: Final[Mapping[str, Measurement]] = {
     **{f"bmc-{name}": partial(measure_experiment, name) for name in EXPERIMENTS},
     "weights": measure_weights,
     "sweep": measure_sweep,
+    "policies": measure_policies,
 }
 
 

@@ -1,6 +1,6 @@
 """The sweeps that one browser tab shows on the Tune page.
 
-They are its own, by name, or the recorded one; plus the pilot of a threshold.
+They are its own, by name, or the recorded ones; plus the pilot of a threshold.
 """
 
 import hashlib
@@ -19,7 +19,10 @@ from eab.labs.tuning.report import TuningReport, loads
 from eab.lessons import bundled_runs
 
 MAX_KEPT: Final = 12
-RECORDED: Final = "Recorded sweep"
+RECORDED: Final = {  # by key; the first is shown first
+    "recorded": ("Recorded sweep", bundled_runs.tuning),
+    "recorded-policies": ("Recorded: policies on a chat model", bundled_runs.policies),
+}
 _KEPT: Final = "kept_sweeps"
 _RESUMED: Final = "resumed_sweep"  # key and name of the last resumed sweep
 _SAVED: Final = "sweep"  # the URL parameter of a saved sweep
@@ -122,20 +125,21 @@ def _name_of(key: str) -> str:
 
 
 def names() -> list[str]:
-    """The names of all sweeps that can be shown, the recorded one first."""
-    return [RECORDED, *_kept()]
+    """The names of all sweeps that can be shown, the recorded ones first."""
+    return [*(name for name, _ in RECORDED.values()), *_kept()]
 
 
 def displayed_name() -> str:
     """The name of the sweep on the page; empty while it is active."""
     key = SWEEP.displayed().key
-    return RECORDED if key == "recorded" else _name_of(key)
+    return RECORDED[key][0] if key in RECORDED else _name_of(key)
 
 
 def show(name: str) -> None:
     """Show the sweep with this name."""
     st.query_params.pop(SWEEP.name, None)
-    SWEEP.show(_kept().get(name) or Entry("recorded", bundled_runs.tuning()))
+    key = next((key for key, (known, _) in RECORDED.items() if known == name), "recorded")
+    SWEEP.show(_kept().get(name) or Entry(key, RECORDED[key][1]()))
 
 
 def _open(key: str, name: str, report: TuningReport) -> None:

@@ -31,6 +31,7 @@ FORMATS: Final = FOLDER.parent / "quantization" / f"formats{MEASURED}"
 BMC: Final = FOLDER.parent / "bmc"
 EVALUATION: Final = FOLDER.parent / "evaluation" / "embedded.json"
 TUNING: Final = FOLDER.parent / "tuning" / "sweep.json.gz"
+POLICIES: Final = TUNING.with_name("policies.json.gz")
 STORY: Final = "bridge.eab"  # a run of the embedded model that pages begin with
 QUANTIZED: Final = FORMATS.parent / "int4.eab"  # `STORY`, made again with 4-bit weights
 COMPARED: Final = "coins.eab"  # the run that the Compare page shows first
@@ -148,6 +149,12 @@ def quantized() -> RunFold:
 def tuning() -> TuningReport:
     """The embedded model at several settings, on prompts with known distributions."""
     return loads(TUNING.read_bytes(), str(TUNING))
+
+
+@lru_cache(maxsize=1)
+def policies() -> TuningReport:
+    """Every policy of a chat model, at several path limits, on questions with known answers."""
+    return loads(POLICIES.read_bytes(), str(POLICIES))
 
 
 def _load_variants(folder: Path) -> Report:

@@ -1,12 +1,15 @@
-"""The choices of the Tune page, its recorded sweep, and a smaller sweep to start with."""
+"""The choices of the Tune page, its recorded sweeps, and a smaller sweep to start with."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
+from eab.branching.presets import starting_config
 from eab.config import BranchingConfig
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.prompt_sets import TuningPrompt, bundled_prompts
+from eab.labs.tuning.prompt_sets import Question, TuningPrompt, bundled_prompts
 
 SET_LABELS: Final[Mapping[str, str]] = {
     "chances": "Chances with known odds",
@@ -51,3 +54,32 @@ def grid() -> Grid:
 def prompts() -> tuple[TuningPrompt, ...]:
     """The prompts of the recorded sweep."""
     return some_prompts(KNOWN, PROMPTS)
+
+
+POLICIES: Final = ("fair", "best-first", "arithmetic", "stochastic-beam", "beam", "independent")
+_QUESTION: Final = re.compile("Question: (.*)\nAnswer:")
+
+
+@lru_cache(maxsize=1)
+def chat_questions() -> tuple[Question, ...]:
+    """A hundred of the facts, as questions to a chat model."""
+    asked = [
+        replace(one.question, prompt=f"{stem[1]} Answer in a few words.")
+        for one in bundled_prompts("facts")
+        if (stem := _QUESTION.fullmatch(one.question.prompt))
+    ]
+    return tuple(one for number, one in enumerate(asked) if number % 7)[:100]
+
+
+def policies_grid() -> Grid:
+    """The recorded sweep of policies on a chat model; `fair` forks more than at first on Explore."""
+    base = starting_config(max_new_tokens=20, entropy_threshold=0.3, min_fork_weight=0.0)
+    return Grid({"policy": POLICIES, "max_paths": (4, 8, 16, 32)}, base, (1, 2, 3))
+
+
+def policies_prompts() -> tuple[TuningPrompt, ...]:
+    """Every tenth question."""
+    return tuple(
+        TuningPrompt(f"facts-{number:03d}", question)
+        for number, question in enumerate(chat_questions()[2::10], start=1)
+    )

@@ -58,6 +58,9 @@ def shown_measures(page: Tab) -> dict[str, str]:
     return {one.label: one.value for one in page.metric}
 
 
+POLICIES = "Recorded: policies on a chat model"
+
+
 def listing(page: Tab) -> Tab:
     """Open the list of sweeps."""
     return page.remember(open_sweep=True)
@@ -86,6 +89,27 @@ def test_the_recorded_sweep_has_the_settings_that_the_widgets_show() -> None:
     assert {cell.prompt for cell in recorded.cells} == prompts
     assert any(cell.made == "resimulated" for cell in recorded.cells)
     assert bundled_runs.TUNING.stat().st_size < 200_000
+
+
+def test_the_recorded_policies_of_a_chat_model_can_be_opened(page: Tab) -> None:
+    listing(page).put(tune_shown=POLICIES)
+    report = bundled_runs.policies()
+    assert report.complete
+    assert bundled_runs.POLICIES.stat().st_size < 200_000
+    points = setting_points(report.cells, COSTS["tokens"], GAINS["probability_seen"])
+    assert len(points) == len(default_sweep.policies_grid().configs())
+    page.put(tune_gain="probability_seen")
+    assert page.words[0] == answer_sentence(points, GAINS["probability_seen"])
+    assert "Recorded: smollm2, float32, on " in page.captions
+    page.put(tune_shown="Recorded sweep")
+    assert page.value("tune_gain") == "probability_seen"
+    assert "Recorded: embedded" in page.captions
+
+
+def test_the_questions_to_a_chat_model_are_a_hundred_that_have_answers() -> None:
+    questions = default_sweep.chat_questions()
+    assert len({one.prompt for one in questions}) == 100
+    assert all(one.answers and one.prompt.endswith("? Answer in a few words.") for one in questions)
 
 
 def test_every_bundled_set_is_on_offer_and_gives_as_many_prompts_as_asked() -> None:
@@ -152,7 +176,7 @@ def test_a_downloaded_sweep_is_opened_and_anything_else_is_refused(page: Tab) ->
     assert "bad.gz cannot be read" in page.errors[0]
     assert page.value("tune_shown") == "mine.json.gz"
     page.put(tune_upload=("mine.json.gz", dumps(part_of(bundled_runs.tuning(), 400)), ""))
-    names = ["Recorded sweep", "mine.json.gz", "mine.json.gz (2)"]
+    names = ["Recorded sweep", POLICIES, "mine.json.gz", "mine.json.gz (2)"]
     assert page.radio(key="tune_shown").options == names
     page.put(tune_shown="Recorded sweep")
     assert "Recorded: embedded" in page.captions
