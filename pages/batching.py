@@ -14,8 +14,8 @@ from app.widgets.charts import csv_file, origin, white_background
 from app.widgets.measured import kv_allocation_section
 from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
 from eab.errors import ConfigError
-from eab.labs.batching import results
-from eab.labs.batching.results import (
+from eab.labs import batching as results
+from eab.labs.batching import (
     Workload,
     agreement_sentence,
     requests_table,
@@ -95,7 +95,7 @@ def three_ways() -> None:
 
 def draw(displayed: Entry[Report]) -> None:
     from eab.figures.schedule import Across
-    from eab.labs.batching.pictures import batching_figure
+    from eab.labs.charts import batching_figure
 
     report = displayed.state
     chart = st.container()

@@ -9,15 +9,15 @@ from app.widgets.charts import csv_file, origin, white_background
 from app.widgets.measured import kv_allocation_section
 from app.widgets.status_line import show_problems
 from eab.config import BranchingConfig
-from eab.labs.jobs import comparison_job
-from eab.labs.measurement import Report
-from eab.labs.variants.caches import (
+from eab.labs.caches import (
     BYTES,
     CACHES_LAB,
     paths_sentence,
     reuse_sentence,
 )
-from eab.labs.variants.results import cache_variants, costs_table, variants_sentence
+from eab.labs.jobs import comparison_job
+from eab.labs.measurement import Report
+from eab.labs.variants import cache_variants, costs_table, variants_sentence
 
 WHAT_THEY_DO = """
 For each token that a model processes, every layer computes two vectors: a key (K) and a value (V).

@@ -11,11 +11,11 @@ from app.widgets import controls, glossary, measured, model_choice
 from app.widgets.charts import chips, origin, white_background
 from app.widgets.status_line import show_problems
 from eab.config import BranchingConfig, DrafterName
+from eab.labs import drafts
+from eab.labs.drafts import DRAFTS, GAINS, STEPS
 from eab.labs.jobs import comparison_job
 from eab.labs.measurement import Report
-from eab.labs.variants import drafts
-from eab.labs.variants.drafts import DRAFTS, GAINS, STEPS
-from eab.labs.variants.results import draft_length_variants, variants_sentence
+from eab.labs.variants import draft_length_variants, variants_sentence
 from eab.lessons import bundled_runs
 
 ONE_TEXT, WHOLE_TREE = "One text", "Whole tree"

@@ -9,16 +9,16 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.lib.streamlit_plotly_theme import GRAY_90
 
-from app.server.batched_runs import ServingNow
+from app.server.batched_runs import PrefixesNow, SegmentNow, ServingNow
 from app.state import polling
 from app.state.process import owner, worker
 from app.widgets.charts import metrics
 from app.widgets.glossary import plain
 from app.widgets.setting_widgets import KEPT
-from eab.analysis.schedule import PrefixesNow
+from eab import token_text
 from eab.errors import ConfigError
-from eab.formatting import counted, human_bytes
-from eab.labs.batching.results import (
+from eab.formatting import counted, human_bytes, shortened
+from eab.labs.batching import (
     MAX_NEW_TOKENS,
     MAX_PATHS,
     MAX_PROMPT,
@@ -122,9 +122,6 @@ def requests(table: pd.DataFrame) -> tuple[ServingRequest, ...]:
     return tuple(asked)
 
 
-# The browser replaces this text colour by that of its theme, light or dark.
-
-
 EVERY: Final = 1.0  # seconds between redraws
 _WHAT: Final = (
     "The runs of all open tabs share forward passes. Each row is a slot of the batch, and each "
@@ -170,12 +167,6 @@ def _redraw() -> None:
 
 
 def _draw_prefixes(prefixes: PrefixesNow) -> None:
-    from eab.figures.kv_allocation import (
-        COLUMNS,
-        prefix_measures,
-        prefix_rows,
-        why_no_prefixes,
-    )
     from eab.figures.tables import text_table
 
     st.subheader(plain(prefixes.model))
@@ -183,7 +174,60 @@ def _draw_prefixes(prefixes: PrefixesNow) -> None:
         st.text(reason)
         return
     metrics(prefix_measures(prefixes), prefixes.model)
-    st.table(text_table(prefix_rows(prefixes), COLUMNS))
+    st.table(text_table(prefix_rows(prefixes), _COLUMNS))
+
+
+_COLUMNS: Final = ("Text", "Rows", "Bytes", "Current readers", "Runs or probes that reused it")
+_LABEL: Final = 60  # characters
+_UNSHOWN: Final = "text of another run"
+
+
+def prefix_measures(now: PrefixesNow) -> dict[str, str]:
+    """What the prefix cache holds and has saved, by title."""
+    share = now.tokens_found / max(1, now.tokens_asked)
+    return {
+        "Segments": f"{len(now.segments):,}",
+        "Held": human_bytes(now.bytes_held),
+        "At most": human_bytes(now.byte_limit),
+        "Runs that read it": str(sum(one.readers for one in now.segments if one.parent < 0)),
+        "Prompt tokens": f"{now.tokens_asked:,}",
+        "Of these found": f"{share:.0%}",
+    }
+
+
+def why_no_prefixes(now: PrefixesNow) -> str:
+    """Why the prefix cache of a model is empty; empty if it is not."""
+    if now.segments:
+        return ""
+    if now.byte_limit and not now.tokens_asked:
+        return "Empty: no run has been made yet."
+    if now.byte_limit:
+        most = human_bytes(now.byte_limit)
+        return f"Empty: no text fitted into it (at most {most}), or runs needed the memory."
+    if now.can_reuse:
+        return "Turned off (rule prefix_cache_mib)."
+    return (
+        "The memory of this model cannot be reused for a longer text: its states are those after "
+        "the last token, or its rows depend on the length."
+    )
+
+
+def prefix_rows(now: PrefixesNow) -> list[list[str]]:
+    """The segments as table rows: text, rows, bytes, readers, found."""
+    return [
+        [
+            _label(segment),
+            f"{segment.rows:,}",
+            human_bytes(segment.rows * now.row_bytes),
+            f"{segment.readers}",
+            f"{segment.found:,}",
+        ]
+        for segment in now.segments
+    ]
+
+
+def _label(segment: SegmentNow) -> str:
+    return shortened(_UNSHOWN if segment.text is None else token_text.visible(segment.text), _LABEL)
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)

@@ -15,8 +15,7 @@ from eab.errors import ConfigError
 from eab.formatting import as_sentence
 from eab.labs.jobs import sweep_job
 from eab.labs.tuning.cell import Cell
-from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.recommendation import (
+from eab.labs.tuning.frontier import (
     HEADINGS,
     OTHER_SEEDS,
     PILOT_SEEDS,
@@ -25,6 +24,7 @@ from eab.labs.tuning.recommendation import (
     pilot_config,
     recommend,
 )
+from eab.labs.tuning.grid import Grid
 
 _KIND, _NUMBER = "tune_wanted", "tune_wanted_number"
 _SEEDS: Final = tuple(range(1, PILOT_SEEDS + 1))

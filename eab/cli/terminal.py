@@ -21,9 +21,9 @@ from eab.events.chat import as_json as as_json_messages
 from eab.figures.captions import answers_sentence, cost_sentence, limit_sentence
 from eab.figures.uncertainty import forks_sentence, nats, uncertainty_sentence
 from eab.formatting import counted
+from eab.labs.caches import CACHES_LAB, reuse_sentence
 from eab.labs.measurement import Report
-from eab.labs.variants.caches import CACHES_LAB, reuse_sentence
-from eab.labs.variants.results import (
+from eab.labs.variants import (
     agree,
     agreements,
     cost_values,

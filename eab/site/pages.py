@@ -11,13 +11,13 @@ from eab.board import bundle
 from eab.board.still import picture, tree_svg
 from eab.figures.captions import tree_sentence
 from eab.formatting import as_sentence
-from eab.labs.batching.results import BATCHING
-from eab.labs.bmc.results import LABS as BMC_LABS
+from eab.labs.batching import BATCHING
+from eab.labs.bmc import LABS as BMC_LABS
+from eab.labs.caches import BYTES, CACHES_LAB, PROCESSED
+from eab.labs.drafts import DRAFTS, GAINS, STEPS
 from eab.labs.measurement import Lab, Report, TextTable
-from eab.labs.quantization.results import FORMATS
+from eab.labs.quantization import FORMATS
 from eab.labs.tuning.evaluation_report import EVALUATION
-from eab.labs.variants.caches import BYTES, CACHES_LAB, PROCESSED
-from eab.labs.variants.drafts import DRAFTS, GAINS, STEPS
 from eab.lessons import bundled_runs, lesson_files
 from eab.lessons.lesson import (
     ExerciseSection,

@@ -12,7 +12,7 @@ from app.widgets.batching import requests
 from eab.analysis.kv_allocation import demand_of
 from eab.errors import ConfigError
 from eab.formatting import times
-from eab.labs.batching.results import (
+from eab.labs.batching import (
     CLASS,
     MAX_REPEATS,
     PRESETS,
@@ -23,7 +23,7 @@ from eab.labs.batching.results import (
     shown,
     workload_of,
 )
-from eab.labs.bmc.results import (
+from eab.labs.bmc import (
     EXPERIMENTS,
     LABS,
     Experiment,
@@ -31,11 +31,11 @@ from eab.labs.bmc.results import (
     overheads,
     predicted_r,
 )
+from eab.labs.caches import BYTES, CACHES_LAB
 from eab.labs.charts import chart_figure
+from eab.labs.drafts import DRAFTS, draft_length_results, paying_sentence
 from eab.labs.measurement import Report, rows_table
-from eab.labs.variants.caches import BYTES, CACHES_LAB
-from eab.labs.variants.drafts import DRAFTS, draft_length_results, paying_sentence
-from eab.labs.variants.results import CACHES, DRAFT_LENGTHS, agree, costs_of
+from eab.labs.variants import CACHES, DRAFT_LENGTHS, agree, costs_of
 from eab.lessons import bundled_runs
 
 

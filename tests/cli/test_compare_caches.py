@@ -7,7 +7,7 @@ import pytest
 from command_line import eab_here
 
 from eab.caches.baselines import ConcatCowCache
-from eab.labs.variants.results import CACHES, PROMPT_REUSED
+from eab.labs.variants import CACHES, PROMPT_REUSED
 
 PROMPT = "I tossed a coin and it landed on"
 COMPARE = ("compare-caches", "--repeats", "1")

@@ -12,13 +12,13 @@ from page_walk import Tab, opened
 from app.state.process import worker
 from eab.analysis.kv_allocation import demand_of, kv_allocation
 from eab.figures.kv_allocation import allocation_sentence
-from eab.labs.batching.results import BATCHING, PRESETS, WAYS, shown
-from eab.labs.bmc.results import EXPERIMENTS, LABS, Experiment, steps_measures
-from eab.labs.quantization import measure
-from eab.labs.quantization.results import FORMATS
-from eab.labs.variants.caches import BYTES, CACHES_LAB
-from eab.labs.variants.drafts import ONE_PATH_ONLY, paying_sentence
-from eab.labs.variants.results import CACHES, PROMPT_REUSED, REPEATS
+from eab.labs import measure_quantization as measure
+from eab.labs.batching import BATCHING, PRESETS, WAYS, shown
+from eab.labs.bmc import EXPERIMENTS, LABS, Experiment, steps_measures
+from eab.labs.caches import BYTES, CACHES_LAB
+from eab.labs.drafts import ONE_PATH_ONLY, paying_sentence
+from eab.labs.quantization import FORMATS
+from eab.labs.variants import CACHES, PROMPT_REUSED, REPEATS
 from eab.lessons import bundled_runs
 from eab.timing import TOO_FEW
 from eab.weight_formats import AS_LOADED

@@ -11,8 +11,7 @@ from cells import cell
 from eab.config import MAX_PATHS, BranchingConfig
 from eab.errors import ConfigError
 from eab.labs.tuning.cell import Cell
-from eab.labs.tuning.pictures import pilot_figure
-from eab.labs.tuning.recommendation import (
+from eab.labs.tuning.frontier import (
     OTHER_SEEDS,
     PILOT_SEEDS,
     THRESHOLDS,
@@ -20,6 +19,7 @@ from eab.labs.tuning.recommendation import (
     pilot_config,
     recommend,
 )
+from eab.labs.tuning.pictures import pilot_figure
 
 SWEEPS = 80  # the interval must hold in 95% of them, minus 3.3 standard errors
 

@@ -6,7 +6,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from eab.labs.tuning.frontier import mean, paired_difference, student
+from eab.analysis.seed_means import mean, paired_difference, student
 
 
 def test_a_mean_of_three_seeds_by_hand() -> None:

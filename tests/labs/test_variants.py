@@ -27,12 +27,12 @@ from eab.events import (
 from eab.figures.captions import cost_sentence
 from eab.figures.memory_captions import memory_sentence
 from eab.formatting import times
+from eab.labs import caches
+from eab.labs.caches import BYTES, CACHES_LAB
 from eab.labs.charts import chart_figure
+from eab.labs.measure_variants import run_variants
 from eab.labs.measurement import LabEvent, OfRun, Report, Row
-from eab.labs.variants import caches
-from eab.labs.variants.caches import BYTES, CACHES_LAB
-from eab.labs.variants.measure import run_variants
-from eab.labs.variants.results import (
+from eab.labs.variants import (
     CACHES,
     OWN_CACHES,
     PROMPT_REUSED,

@@ -6,8 +6,7 @@ import pytest
 from made_runs import run_of
 
 from eab.errors import PromptError
-from eab.labs.batching.measure import compare_ways
-from eab.labs.batching.results import (
+from eab.labs.batching import (
     WAYS,
     ServingRequest,
     Workload,
@@ -15,6 +14,7 @@ from eab.labs.batching.results import (
     schedules,
     shown,
 )
+from eab.labs.measure_batching import compare_ways
 from eab.labs.measurement import Report
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model

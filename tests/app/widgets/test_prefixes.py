@@ -1,7 +1,7 @@
 """What is said of a prefix cache: its segments, and why it is off or empty."""
 
-from eab.analysis.schedule import PrefixesNow, SegmentNow
-from eab.figures.kv_allocation import prefix_measures, prefix_rows, why_no_prefixes
+from app.server.batched_runs import PrefixesNow, SegmentNow
+from app.widgets.batching import prefix_measures, prefix_rows, why_no_prefixes
 
 LONG = "Once upon a time, there was a little girl named Lily who loved to play in the garden"
 

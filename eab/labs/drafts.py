@@ -10,10 +10,9 @@ from typing import Final
 
 from eab import token_text
 from eab.config import MAX_DRAFT
-from eab.figures.timings import ms, repeats_words
 from eab.formatting import counted
 from eab.labs.measurement import Chart, Lab, Measure, Report, TextTable, Values, measures_table
-from eab.labs.variants.results import UNITS, repeats_of, variant_times
+from eab.labs.variants import UNITS, repeats_of, variant_times
 from eab.run import RunState
 from eab.speculation.stats import (
     SpeculationStats,
@@ -23,7 +22,7 @@ from eab.speculation.stats import (
     speculation_stats,
     speed_up,
 )
-from eab.timing import Timing, are_too_few, comparison, differs
+from eab.timing import Timing, are_too_few, comparison, differs, ms, repeats_words
 
 LENGTHS: Final = tuple(range(MAX_DRAFT + 1))  # draft lengths on the axes
 NOTHING_DRAFTED: Final = "No draft tokens: the drafter found nothing to propose."

@@ -19,10 +19,23 @@ import pandas as pd
 
 from eab.analysis.kv_allocation import Demand, StepAllocation
 from eab.caches.growth import CacheWorkload, CostModel, best_r
-from eab.figures.timings import MILLI, in_ms, ms, ratio_words, repeats_words, with_spread
 from eab.formatting import counted, human_bytes, listed
 from eab.labs.measurement import Chart, Lab, Report, TextTable, Values, chart_table
-from eab.timing import NOTHING_YET, Timing, are_too_few, comparison, differs, fastest, timings_by
+from eab.timing import (
+    MILLI,
+    NOTHING_YET,
+    Timing,
+    are_too_few,
+    comparison,
+    differs,
+    fastest,
+    in_ms,
+    ms,
+    ratio_words,
+    repeats_words,
+    timings_by,
+    with_spread,
+)
 
 Experiment = Literal["growth", "sizes", "rejection"]
 EXPERIMENTS: Final[tuple[Experiment, ...]] = get_args(Experiment)

@@ -7,13 +7,13 @@ import torch
 from eab.caches.growth import CostModel
 from eab.caches.shape import KVShape
 from eab.events import Progressed
-from eab.labs.bmc.measure import (
+from eab.labs.bmc import predicted_r
+from eab.labs.measure_bmc import (
     other_sizes,
     r_grid,
     rejected_drafts,
     sensitivity_to_r,
 )
-from eab.labs.bmc.results import predicted_r
 from eab.labs.measurement import Report, Values
 
 SHAPE = KVShape(1, 1, 4, torch.float32, torch.device("cpu"), group=1)
@@ -57,8 +57,8 @@ def test_other_shapes_have_a_row_per_repeat_and_r(monkeypatch):
         yield Progressed(0.5, "calibrating")
         return CostModel(1e-6, 1e-6, 1e-6)
 
-    monkeypatch.setattr("eab.labs.bmc.measure.calibrate", no_calibration)
-    monkeypatch.setattr("eab.labs.bmc.measure.SIZES", {"other": (1, 1, 8, 2)})
+    monkeypatch.setattr("eab.labs.measure_bmc.calibrate", no_calibration)
+    monkeypatch.setattr("eab.labs.measure_bmc.SIZES", {"other": (1, 1, 8, 2)})
     report = collected(other_sizes(SHAPE, "ours", ROWS, REPEATS))
     for model in ("ours", "other"):
         rows = report.rows("sizes", model=model)

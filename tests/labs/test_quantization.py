@@ -5,10 +5,10 @@ or made by hand.
 from made_runs import bundled_run
 
 from eab.events import RunEnded, StepTimed
+from eab.labs import measure_quantization as measure
 from eab.labs.charts import chart_figure
 from eab.labs.measurement import LabBegan, Report, Row, rows_table
-from eab.labs.quantization import measure
-from eab.labs.quantization.results import (
+from eab.labs.quantization import (
     FORMATS,
     ROOFLINE,
     RunPoint,

@@ -32,7 +32,7 @@ from eab.caches.timing import (
     time_step,
 )
 from eab.events import Progressed, RunEnded
-from eab.labs.bmc.results import CONCAT, Experiment
+from eab.labs.bmc import CONCAT, Experiment
 from eab.labs.measurement import Counter, LabBegan, LabEvent, Row, Values, repeat_words
 from eab.models.base import LanguageModel, refuse_own_memory
 from eab.models.machine import describe_machine

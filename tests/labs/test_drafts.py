@@ -10,12 +10,12 @@ from made_runs import run_of
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.events import Speculated
+from eab.labs import drafts
 from eab.labs.charts import chart_figure
+from eab.labs.drafts import DRAFTS, GAINS, STEPS
+from eab.labs.measure_variants import run_variants
 from eab.labs.measurement import LabEvent, Report, Row
-from eab.labs.variants import drafts
-from eab.labs.variants.drafts import DRAFTS, GAINS, STEPS
-from eab.labs.variants.measure import run_variants
-from eab.labs.variants.results import draft_length_variants
+from eab.labs.variants import draft_length_variants
 from eab.speculation.stats import (
     best_length,
     expected_tokens,

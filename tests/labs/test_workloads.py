@@ -3,7 +3,7 @@
 import pytest
 
 from eab.errors import ConfigError
-from eab.labs.batching.results import (
+from eab.labs.batching import (
     MAX_NEW_TOKENS,
     MAX_PROMPT,
     MAX_REQUESTS,

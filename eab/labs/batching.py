@@ -23,10 +23,18 @@ import pandas as pd
 from eab.analysis.schedule import RunInPass, Schedule, ScheduledPass
 from eab.config import BranchingConfig
 from eab.errors import ConfigError
-from eab.figures.timings import ms, ratio_words, repeats_words
 from eab.formatting import counted, human_bytes
 from eab.labs.measurement import Lab, Measure, Report, Row, TextTable, Values, measures_table
-from eab.timing import MIN_REPEATS, NOTHING_YET, Timing, are_too_few, differs
+from eab.timing import (
+    MIN_REPEATS,
+    NOTHING_YET,
+    Timing,
+    are_too_few,
+    differs,
+    ms,
+    ratio_words,
+    repeats_words,
+)
 
 Way = Literal["continuous", "static batches", "one by one"]
 WAYS: Final[tuple[Way, ...]] = get_args(Way)

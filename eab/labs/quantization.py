@@ -24,11 +24,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final, NamedTuple, TypeAlias
 
-from eab.figures.timings import MILLI, in_ms
 from eab.formatting import as_sentence, counted, human_bytes, listed, times
 from eab.labs.measurement import Chart, Lab, Report, TextTable, Values
 from eab.run import RunState
-from eab.timing import NO_DIFFERENCE, NOTHING_YET, Timing, comparison, differs
+from eab.timing import MILLI, NO_DIFFERENCE, NOTHING_YET, Timing, comparison, differs, in_ms
 from eab.token_text import visible
 from eab.weight_formats import AS_LOADED
 

@@ -6,8 +6,8 @@ import pytest
 
 from eab.analysis.kv_allocation import Demand, StepRows, best_r_of
 from eab.caches.growth import CostModel
-from eab.labs.bmc import results
-from eab.labs.bmc.results import LABS, predicted_r
+from eab.labs import bmc as results
+from eab.labs.bmc import LABS, predicted_r
 from eab.labs.charts import chart_figure
 from eab.labs.measurement import Report, Row
 from eab.timing import NO_DIFFERENCE, TOO_FEW

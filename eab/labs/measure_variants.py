@@ -8,7 +8,7 @@ from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Pause, RunEnded
 from eab.labs.measurement import Counter, LabBegan, LabEvent, OfRun
-from eab.labs.variants.results import PROMPT_REUSED, REPEATS, Variants, possible, repeat_rows
+from eab.labs.variants import PROMPT_REUSED, REPEATS, Variants, possible, repeat_rows
 from eab.models.base import LanguageModel
 from eab.models.machine import describe_machine
 from eab.run import RunFold

@@ -4,16 +4,26 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import Final
 
-from eab.figures.timings import MILLI, in_ms, ms, ratio_words, repeats_words
 from eab.formatting import counted, human_bytes, listed, times, with_ratio
 from eab.labs.measurement import Chart, Lab, Measure, Report, TextTable, measures_table
-from eab.labs.variants.results import (
+from eab.labs.variants import (
     PROMPT_REUSED,
     UNITS,
     costs_of,
 )
 from eab.run import RunState
-from eab.timing import NO_DIFFERENCE, NOTHING_YET, Timing, are_too_few, differs
+from eab.timing import (
+    MILLI,
+    NO_DIFFERENCE,
+    NOTHING_YET,
+    Timing,
+    are_too_few,
+    differs,
+    in_ms,
+    ms,
+    ratio_words,
+    repeats_words,
+)
 
 _COUNT: Final = "{:,.0f}".format
 _MEASURES: Final = (

@@ -11,7 +11,7 @@ from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.events import Event, RunEnded, TokensAppended
-from eab.labs.batching.results import WAYS, ServingRequest, Way, Workload, pass_rows, request_name
+from eab.labs.batching import WAYS, ServingRequest, Way, Workload, pass_rows, request_name
 from eab.labs.measurement import Counter, LabBegan, LabEvent, OfRun, Row
 from eab.models.base import LanguageModel
 

@@ -5,7 +5,7 @@ from made_runs import bundled_run, run_of
 from msgspec import structs
 
 from eab.config import BranchingConfig
-from eab.labs.quantization.results import (
+from eab.labs.quantization import (
     ForkChange,
     Moved,
     moved,

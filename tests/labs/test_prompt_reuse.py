@@ -4,10 +4,10 @@ import pytest
 
 from eab.config import BranchingConfig
 from eab.engine.request import Request
+from eab.labs.caches import CACHES_LAB, reuse_sentence
+from eab.labs.measure_variants import run_variants
 from eab.labs.measurement import LabEvent, Report, Row
-from eab.labs.variants.caches import CACHES_LAB, reuse_sentence
-from eab.labs.variants.measure import run_variants
-from eab.labs.variants.results import (
+from eab.labs.variants import (
     PROMPT_REUSED,
     REPEATS,
     agree,

@@ -5,8 +5,7 @@ import pytest
 from eab.analysis.schedule import RunInPass, ScheduledPass
 from eab.events import RunEnded
 from eab.figures.schedule import TimedPass, now_figure, rate
-from eab.labs.batching.pictures import AXES, batching_figure
-from eab.labs.batching.results import (
+from eab.labs.batching import (
     BATCHING,
     ServingRequest,
     Way,
@@ -19,6 +18,7 @@ from eab.labs.batching.results import (
     total_seconds,
     workload_of,
 )
+from eab.labs.charts import AXES, batching_figure
 from eab.labs.measurement import LabBegan, Report, Row
 from eab.timing import NOTHING_YET, Timing
 
