@@ -20,7 +20,7 @@ import pandas as pd
 from eab.errors import EabError, RecordError
 from eab.events import EndReason, Event, Progressed, RunEnded, fields
 from eab.formatting import counted, reason_of, with_ratio
-from eab.record.typed_json import read
+from eab.record.typed_json import NotDeclaredError, read
 from eab.run import RunFold, RunState
 from eab.timing import Timing, are_too_few, ratio_words, timings_by, with_spread
 
@@ -46,7 +46,7 @@ def explained(what: str, name: str) -> Iterator[None]:
     try:
         yield
     except _OF_A_BAD_FILE as error:
-        said = str(error) if isinstance(error, EabError) else reason_of(error)
+        said = str(error) if isinstance(error, EabError | NotDeclaredError) else reason_of(error)
         raise RecordError(f"the {what} {name} cannot be read: {said}") from error
 
 

@@ -1,4 +1,6 @@
-"""The sentences, table and figures of Batching and its Now tab, from schedules written by hand."""
+"""The sentences, table and figures of Batching and its Now tab, from schedules written by hand; and
+how the ways group their requests.
+"""
 
 import pytest
 
@@ -7,8 +9,13 @@ from eab.events import RunEnded
 from eab.figures.schedule import TimedPass, now_figure, rate
 from eab.labs.batching import (
     BATCHING,
+    MAX_NEW_TOKENS,
+    MAX_PROMPT,
+    MAX_REQUESTS,
+    WAYS,
     ServingRequest,
     Way,
+    Workload,
     agreement_sentence,
     pass_rows,
     requests_table,
@@ -22,6 +29,7 @@ from eab.labs.charts import AXES, batching_figure
 from eab.labs.measurement import LabBegan, Report, Row
 from eab.timing import NOTHING_YET, Timing
 
+ASKED = tuple(ServingRequest(f"prompt {number}", 8) for number in range(5))
 Parts = list[tuple[int, int, int]]  # run, slot, prompt tokens; 0 for a decode pass
 # Two slots. Run 0 writes one token, run 1 writes three, and run 2 one.
 CONTINUOUS: list[Parts] = [[(0, 0, 4), (1, 1, 4)], [(1, 1, 0), (2, 0, 4)], [(1, 1, 0)]]
@@ -192,3 +200,17 @@ def test_now_has_a_chart_before_anything_was_served_and_drops_old_passes() -> No
         figure = now_figure(found, busy=False)
         assert not figure.data
         assert figure.layout.height == now_figure(timed(-1.0), busy=True).layout.height
+
+
+def test_the_largest_workload_is_allowed() -> None:
+    largest = Workload((ServingRequest("x" * MAX_PROMPT, MAX_NEW_TOKENS),) * MAX_REQUESTS, 8, 9, 8)
+    assert largest.config(largest.requests[0]).max_paths == 8
+
+
+def test_the_ways_differ_in_how_they_group_requests() -> None:
+    workload = Workload(ASKED, slots=2)
+    assert {way: [[*group] for group in workload.groups(way)] for way in WAYS} == {
+        "continuous": [[0, 1, 2, 3, 4]],
+        "static batches": [[0, 1], [2, 3], [4]],
+        "one by one": [[0], [1], [2], [3], [4]],
+    }
