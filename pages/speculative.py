@@ -12,7 +12,7 @@ from app.widgets.charts import chips, origin, white_background
 from app.widgets.status_line import show_problems
 from eab.config import BranchingConfig, DrafterName
 from eab.labs import drafts
-from eab.labs.drafts import DRAFTS, GAINS, STEPS
+from eab.labs.drafts import DRAFTS, GAINS
 from eab.labs.jobs import comparison_job
 from eab.labs.measurement import Report
 from eab.labs.variants import draft_length_variants, variants_sentence
@@ -54,12 +54,13 @@ def run() -> None:
 
 def results(displayed: Entry[Report]) -> None:
     report = displayed.state
-    st.text(DRAFTS.answer(report))
+    answer = st.container()
     text(report, displayed.key)
     with st.expander("How it works"):
         glossary.markdown(HOW_IT_WORKS)
     white = white_background()
-    measured.answer(STEPS, displayed, white, title="Tokens per forward pass")
+    with answer:
+        measured.answer(DRAFTS, displayed, white)
     st.text(variants_sentence(report))
     measured.numbers(DRAFTS, displayed)
     measured.answer(GAINS, displayed, white, title="When drafting saves time")
@@ -91,9 +92,7 @@ def text(report: Report, key: str) -> None:
         "Draft length", names, default=names[len(names) // 2], key=f"chips-{key}", required=True
     )
     shown = report.runs[length or names[0]]
-    tokens = drafts.chips(shown, shown.samples[0].lineage[-1])
-    st.text(drafts.chips_sentence(tokens))
-    chips(tokens, f"chips-{key}-{length}")
+    chips(drafts.chips(shown, shown.samples[0].lineage[-1]), f"chips-{key}-{length}")
 
 
 current, displayed = DRAFT_LENGTHS.current(), DRAFT_LENGTHS.displayed()

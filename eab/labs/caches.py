@@ -7,7 +7,6 @@ from typing import Final
 from eab.formatting import counted, human_bytes, listed, times, with_ratio
 from eab.labs.measurement import Chart, Lab, Measure, Report, TextTable, measures_table
 from eab.labs.variants import (
-    PROMPT_REUSED,
     UNITS,
     costs_of,
 )
@@ -130,24 +129,6 @@ def bytes_chart(report: Report) -> Chart:
 
 
 BYTES: Final = Lab("bytes", UNITS, bytes_answer, chart=bytes_chart)
-
-
-def reuse_sentence(report: Report) -> str:
-    """What is saved if the prefix cache has the prompt; empty if it does not."""
-    costs = {cost.variant: cost for cost in costs_of(report)}
-    tree, reused = costs.get("tree"), costs.get(PROMPT_REUSED)
-    if tree is None or reused is None or not reused.tokens_reused:
-        return ""
-    first, again = tree.first_step_seconds, reused.first_step_seconds
-    saved = (
-        f"With the prompt in the prefix cache, {counted(reused.tokens_reused, 'token')} of it "
-        f"{'is' if reused.tokens_reused == 1 else 'are'} not computed again"
-    )
-    if are_too_few(again, first):
-        return f"{saved}."
-    if not differs(again, first):
-        return f"{saved}; the first token takes as long ({NO_DIFFERENCE})."
-    return f"{saved}: the first token takes {in_ms(again)}, {ratio_words(again, first)} as long."
 
 
 def paths_sentence(run: RunState) -> str:

@@ -147,23 +147,6 @@ def drafts_table(report: Report) -> TextTable:
     return measures_table(results, measures)
 
 
-def steps_answer(report: Report) -> str:
-    """The acceptance rate, and the steps per pass that it gives."""
-    alpha = acceptance_rate(report)
-    if alpha is None:
-        return NOTHING_DRAFTED
-    _, drafted = plain_and_drafted(draft_length_results(report))
-    best = max(drafted, key=lambda result: result.steps_per_pass)
-    gained = f"up to {best.steps_per_pass:.2f} steps instead of 1 ({best.name}, measured)"
-    if best.steps_per_pass < 1.005:
-        gained = "no more than 1 step with any draft length (measured)"
-    slowest = "" if is_one_path(report) else " In a tree the slowest path ends a step."
-    return (
-        f"A draft token is accepted with probability {alpha:.2f} if all earlier ones were, and a "
-        f"forward pass gives {gained}.{slowest}"
-    )
-
-
 def steps_chart(report: Report) -> Chart:
     """Steps per forward pass over the draft length; for a single path also the formula."""
     alpha = acceptance_rate(report) or 0.0
@@ -275,8 +258,7 @@ def gains_chart(report: Report) -> Chart:
     return Chart(_LENGTH_AXIS, "times as fast as plain decoding", lines, points)
 
 
-DRAFTS: Final = Lab("drafts", UNITS, drafts_answer, drafts_table, _NOTE)
-STEPS: Final = Lab("steps", UNITS, steps_answer, chart=steps_chart)
+DRAFTS: Final = Lab("drafts", UNITS, drafts_answer, drafts_table, _NOTE, steps_chart)
 GAINS: Final = Lab("gains", UNITS, gains_answer, chart=gains_chart)
 
 
@@ -300,17 +282,3 @@ def chips(run: RunState, leaf: int) -> list[dict[str, str]]:
         kind = "accepted" if token.step in accepted else "own"
         tokens.append({"kind": kind, "text": token_text.visible(token.kept)})
     return tokens
-
-
-def chips_sentence(shown: Sequence[dict[str, str]]) -> str:
-    """How much of the text was drafted."""
-    accepted = sum(chip["kind"] == "accepted" for chip in shown)
-    rejected = sum(chip["kind"] == "rejected" for chip in shown)
-    tokens = len(shown) - rejected
-    if not tokens:
-        return "No text yet."
-    were = "was" if rejected == 1 else "were"
-    return (
-        f"{accepted} of {counted(tokens, 'token')} were accepted draft tokens "
-        f"({accepted / tokens:.0%}); {counted(rejected, 'draft token')} {were} rejected."
-    )

@@ -3,20 +3,17 @@ how the ways group their requests.
 """
 
 import pytest
+from schedules import CONTINUOUS, STEADY, compared, passes
 
 from eab.analysis.schedule import RunInPass, ScheduledPass
-from eab.events import RunEnded
 from eab.figures.schedule import TimedPass, now_figure, rate
 from eab.labs.batching import (
-    BATCHING,
     MAX_NEW_TOKENS,
     MAX_PROMPT,
     MAX_REQUESTS,
     WAYS,
     ServingRequest,
-    Way,
     Workload,
-    agreement_sentence,
     pass_rows,
     requests_table,
     schedules,
@@ -26,89 +23,9 @@ from eab.labs.batching import (
     workload_of,
 )
 from eab.labs.charts import AXES, batching_figure
-from eab.labs.measurement import LabBegan, Report, Row
-from eab.timing import NOTHING_YET, Timing
+from eab.timing import Timing
 
 ASKED = tuple(ServingRequest(f"prompt {number}", 8) for number in range(5))
-Parts = list[tuple[int, int, int]]  # run, slot, prompt tokens; 0 for a decode pass
-# Two slots. Run 0 writes one token, run 1 writes three, and run 2 one.
-CONTINUOUS: list[Parts] = [[(0, 0, 4), (1, 1, 4)], [(1, 1, 0), (2, 0, 4)], [(1, 1, 0)]]
-STATIC: list[Parts] = [[(0, 0, 4), (1, 1, 4)], [(1, 1, 0)], [(1, 1, 0)], [(2, 0, 4)]]
-SINGLE: list[Parts] = [[(0, 0, 4)], [(1, 0, 4)], [(1, 0, 0)], [(1, 0, 0)], [(2, 0, 4)]]
-
-
-def passes(parts: list[Parts], seconds: float, kv_bytes: int = 1024) -> tuple[ScheduledPass, ...]:
-    found = []
-    for served in parts:
-        new = tuple(RunInPass(run, slot, fed, 0 if fed else 1, 1, 1) for run, slot, fed in served)
-        found.append(ScheduledPass(seconds, kv_bytes * len(new), new))
-    return tuple(found)
-
-
-def compared(
-    times: dict[Way, list[float]],
-    served: dict[Way, list[Parts]] | None = None,
-    differing: int = 0,
-    slots: int = 2,
-) -> Report:
-    """A comparison with these seconds per pass, one number per repeat."""
-    ways = served or {"continuous": CONTINUOUS, "static batches": STATIC, "one by one": SINGLE}
-    given = tuple(ServingRequest(f"prompt <{number}>", 3)._asdict() for number in range(3))
-    found = Report().collect(
-        [LabBegan("model", "float32", "machine", "batching", {"slots": slots}, given)]
-    )
-    for way, repeated in times.items():
-        for repeat, seconds in enumerate(repeated):
-            served_now = passes(ways[way], seconds)
-            found.collect(pass_rows(way, repeat, served_now, served_now if repeat else None))
-            found.apply(Row("servings", {"way": way, "repeat": repeat, "differing": differing}))
-    found.apply(RunEnded(0, "finished"))
-    return found
-
-
-STEADY = compared(
-    {
-        "continuous": [1.0, 1.1, 0.9, 1.1, 0.9, 1.0, 1.0],
-        "static batches": [1.0, 1.1, 0.95, 1.05, 0.95, 1.0, 1.0],
-        "one by one": [0.5, 0.53, 0.5, 0.5, 0.5, 0.5, 0.5],
-    }
-)
-
-
-def test_the_headline_says_how_long_each_way_took() -> None:
-    words = BATCHING.answer(STEADY)
-    assert words.startswith(
-        "No: the last request got its first token after 2.00 s with continuous batching, and "
-        "after 4.00 s with static batches. 3 requests in 2 slots: "
-    )
-    for part in ("3 passes and 3.00 s", "4 and 4.00 s (1.33×", "5 and 2.50 s (0.833×"):
-        assert part in words
-    assert "medians of 7 repeats, measured" in words
-
-
-def test_medians_within_the_spread_count_as_no_difference() -> None:
-    noisy = compared({"continuous": [1.0, 2.0] * 4, "static batches": [1.0, 1.2] * 4})
-    assert "4.40 s (no difference measured)" in BATCHING.answer(noisy)
-    ratios = {name: cells for name, *cells in BATCHING.table(noisy)}
-    assert ratios["seconds for all, times as long"] == ["–", "no difference measured"]
-
-
-def test_few_repeats_are_shown_but_not_compared() -> None:
-    few = compared({"continuous": [1.0] * 6, "static batches": [2.0] * 6})
-    assert BATCHING.answer(few).endswith(
-        "3 passes and 3.00 s, static batches 4 and 8.00 s; medians of 6 repeats, measured, too few "
-        "repeats to compare."
-    )
-    assert "seconds for all, times as long" not in [name for name, *_ in BATCHING.table(few)]
-
-
-def test_ways_that_were_not_measured_are_not_mentioned() -> None:
-    empty = Report()
-    assert BATCHING.answer(empty) == agreement_sentence(empty) == NOTHING_YET
-    only = compared({"continuous": [1.0]}, differing=1)
-    assert "static" not in BATCHING.answer(only)
-    assert agreement_sentence(only).startswith("2 of 3 texts are the same")
-    assert agreement_sentence(STEADY).startswith("All ways wrote the same texts")
 
 
 def test_the_repeat_of_median_length_is_shown_for_each_way() -> None:
@@ -132,17 +49,6 @@ def test_passes_are_read_back_without_requests_and_if_a_repeat_served_others() -
     other = passes([[(1, 0, 4)]], 3.0)
     found.collect(pass_rows("continuous", 2, other, first.passes))
     assert schedules(found)["continuous"][2].passes == other
-
-
-def test_the_table_has_medians_with_quartiles() -> None:
-    rows = {name: cells for name, *cells in BATCHING.table(STEADY)}
-    assert rows["seconds for all"] == ["3.00 (2.85–3.15)", "4.00 (3.90–4.10)", "2.50"]
-    [fullness] = [cells for name, cells in rows.items() if name.startswith("tokens per forward")]
-    assert [cell.split(" ")[0] for cell in fullness] == ["4.7", "3.5", "2.8"]
-    assert rows["forward passes"] == ["3", "4", "5"]
-    assert rows["slot-steps idle"] == ["17%", "38%", "50%"]
-    assert rows["time to first token, p50 (s)"][0] == "1.00 (0.95–1.05)"
-    assert rows["time per output token, p50 (ms)"][0] == "1,000 (950–1,050)"
 
 
 def test_the_download_has_a_row_per_request() -> None:

@@ -12,7 +12,7 @@ from eab.engine.request import Request
 from eab.events import Speculated
 from eab.labs import drafts
 from eab.labs.charts import chart_figure
-from eab.labs.drafts import DRAFTS, GAINS, STEPS
+from eab.labs.drafts import DRAFTS, GAINS
 from eab.labs.measure_variants import run_variants
 from eab.labs.measurement import LabEvent, Report, Row
 from eab.labs.variants import draft_length_variants
@@ -107,7 +107,7 @@ def test_the_table_has_a_column_per_variant_with_formula_and_measurement(compare
 
 def test_the_charts_have_units_and_the_sentences_name_the_source_of_numbers(compared):
     for lab, names in (
-        (STEPS, [f"formula, acceptance rate {drafts.acceptance_rate(compared):.2f}", "measured"]),
+        (DRAFTS, [f"formula, acceptance rate {drafts.acceptance_rate(compared):.2f}", "measured"]),
         (GAINS, ["computed here", "computed, large model", "measured here"]),
     ):
         figure = chart_figure(lab.chart(compared))
@@ -115,13 +115,12 @@ def test_the_charts_have_units_and_the_sentences_name_the_source_of_numbers(comp
         assert list(figure.data[-1].x) == [1, 2, 4, 8]
         assert figure.layout.xaxis.title.text == "draft length (draft tokens per pass)"
         assert figure.layout.yaxis.title.text
-    assert "measured)" in STEPS.answer(compared)
     assert "(computed)" in GAINS.answer(compared)
 
 
 def test_a_comparison_without_draft_tokens_says_so(twins):
     empty = Report()
-    assert STEPS.answer(empty) == DRAFTS.answer(empty) == drafts.NOTHING_DRAFTED
+    assert DRAFTS.answer(empty) == drafts.NOTHING_DRAFTED
     assert GAINS.answer(empty).startswith("No speed-up can be computed yet")
     assert DRAFTS.table(empty) == ()
     config = BranchingConfig(max_new_tokens=2, max_paths=1, entropy_threshold=20.0)

@@ -13,15 +13,12 @@ from eab.labs.quantization import (
     ROOFLINE,
     RunPoint,
     bound,
-    missing_sentence,
     ridge,
     roofline_chart,
     run_point,
     step_timings,
-    steps_sentence,
 )
 from eab.lessons import bundled_runs
-from eab.timing import NOTHING_YET
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
 from training.choices import FIXED_CHOICES, entropy_bits, known_distributions
 
@@ -48,25 +45,6 @@ def report(*formats: list[Row]) -> Report:
     began = LabBegan("tiny", "float32", "a machine", "formats", about)
     machine = Row("machine", {"bytes_per_second": 2**30, "operations_per_second": 2.0**33})
     return Report().collect([began, machine, *(row for rows in formats for row in rows)])
-
-
-def test_faster_and_slower_formats_are_reported_and_noise_is_not():
-    made = report(
-        one(AS_LOADED, SLOW, 0.0),
-        one("int8", FAST, 0.1),
-        one("int4", BETWEEN, 0.2),
-        one("nf4", (9,) * 7, 0.3),
-    )
-    words = FORMATS.answer(made)
-    assert "With int8, for 1.00% of the tokens" in words
-    assert "int8 moves the next-token distribution least (0.1000" in words
-    assert steps_sentence(made).endswith("int8 2× with 1 row.")
-    rows = {cells[0]: cells for cells in FORMATS.table(made)}
-    assert rows["int8"][1:4] == ("2.0 GiB", "2,000 ms", "2.00 times as fast")
-    assert rows["int4"][3] == "no difference measured"
-    assert rows["nf4"][4:] == ("1.3000", "0.3000", "0.5000", "3.00%", "–")
-    made = report(one(AS_LOADED, SLOW, 0.0), one("int4", BETWEEN, 0.2))
-    assert "no difference measured" in steps_sentence(made)
 
 
 def test_the_weights_as_loaded_have_the_repeats_of_all_comparisons():
@@ -108,20 +86,6 @@ def test_the_roofline_has_bounds_measurements_and_the_run():
     words = ROOFLINE.answer(made)
     assert "Up to 16 rows" in words
     assert "takes 4,000 ms, 1× the bound" in words
-
-
-def test_an_empty_report_says_that_nothing_is_measured():
-    for lab in (FORMATS, ROOFLINE):
-        assert lab.answer(Report()) == NOTHING_YET
-        assert not chart_figure(lab.chart(Report())).data
-
-
-def test_a_missing_format_is_named_with_its_reason():
-    made = report(one(AS_LOADED, SLOW, 0.0))
-    assert missing_sentence(made) == ""
-    made.apply(Row("missing", {"weights": "int8", "reason": "this machine cannot compute it"}))
-    words = missing_sentence(made)
-    assert words == "Not measured: int8. This machine cannot compute it."
 
 
 def test_the_point_of_a_run_is_its_median_decode_pass():

@@ -211,7 +211,7 @@ class Recommendation:
     def rows(self) -> list[tuple[str, str, str]]:
         """The threshold and the predictions with their intervals, as text; see HEADINGS."""
         predictions = [
-            (f"{name.capitalize()} per run", _brief(mean.value), _between(mean))
+            (f"{name.capitalize()} per run", _brief(mean.value), _interval_text(mean))
             for name, mean in self.predicted.items()
         ]
         return [("Threshold", f"{self.config.entropy_threshold:g} nats", ""), *predictions]
@@ -267,7 +267,7 @@ def interval(of: Mean) -> tuple[float, float] | None:
     return None if margin is None else (max(1.0, of.value - margin), of.value + margin)
 
 
-def _between(mean: Mean) -> str:
+def _interval_text(mean: Mean) -> str:
     ends = interval(mean)
     return "" if ends is None else f"{_brief(ends[0])} to {_brief(ends[1])}"
 
