@@ -118,10 +118,12 @@ def draw(displayed: Entry[Report]) -> None:
     requests = csv_file("Requests", "requests.csv", requests_table, report)
     origin(report.began, displayed.live is not None)
     measured.numbers(results.BATCHING, displayed, [requests])
-    st.caption("Below: the KV memory of continuous batching. A step is a forward pass.")
-    begins = shown(report)["continuous"].first_token_passes()
-    first_steps = [begins[number] for number in sorted(begins)]
-    kv_allocation_section([*report.runs.values()], displayed.key, first_steps, white)
+    runs = [*report.runs.values()]
+    if runs[0].started.model.shares_rows:
+        st.caption("Below: the KV memory of continuous batching. A step is a forward pass.")
+        begins = shown(report)["continuous"].first_token_passes()
+        first_steps = [begins[number] for number in sorted(begins)]
+        kv_allocation_section(runs, displayed.key, first_steps, white)
 
 
 controls.ensure_defaults()

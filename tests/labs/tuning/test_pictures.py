@@ -1,12 +1,16 @@
-"""The charts, tables and sentences of a sweep agree with its cells and do not report noise."""
+"""The charts, tables and sentences of a sweep agree with its cells and can be read."""
 
+import contrast
 import pandas as pd
+import plotly.colors
 from cells import cell
 
 from eab.config import BranchingConfig
 from eab.labs.tuning import pictures
 from eab.labs.tuning.cell import COSTS, GAINS, Cell
 from eab.labs.tuning.frontier import SettingPoint, setting_points
+from eab.labs.tuning.pictures import heat_figure
+from eab.lessons import bundled_runs
 
 TOKENS, ANSWERS, ERROR = COSTS["tokens"], GAINS["distinct_answers"], GAINS["distribution_error"]
 
@@ -81,3 +85,15 @@ def test_the_tables_have_a_row_per_setting() -> None:
     assert "seed" not in table.columns
     independent = BranchingConfig(policy="independent")
     assert pictures.setting_words(independent) == "max paths 20, policy independent"
+
+
+def test_words_have_enough_contrast_with_every_colour_of_the_heat_map() -> None:
+    gain = GAINS["distinct_answers"]
+    points = setting_points(bundled_runs.tuning().cells, gain, gain)
+    heat, markers = heat_figure(points, gain, "entropy_threshold", "max_paths").data
+    ink = plotly.colors.hex_to_rgb(markers.textfont.color)
+    for place in range(21):
+        [tile] = plotly.colors.sample_colorscale(
+            [list(one) for one in heat.colorscale], [place / 20], colortype="tuple"
+        )
+        assert contrast.contrast(ink, [255 * part for part in tile]) >= 4.5, place
