@@ -21,6 +21,10 @@ from eab.lessons import bundled_runs
 ONE_TEXT, WHOLE_TREE = "One text", "Whole tree"
 DRAFTERS: Final[tuple[DrafterName, ...]] = ("model", "prompt-lookup", "sibling-lookup")
 NEVER_FORKS: Final = 20.0  # nats
+WHEN_IT_PAYS = (
+    "Drafting pays where the text repeats what stands before it, as in an edit, and not where "
+    "every word is new, as in an open story."
+)
 HOW_IT_WORKS = """
 A forward pass of the model can process many tokens at once, but a decode step yields only one new
 token, because the token after it is not known yet. So a cheap **drafter** proposes the next few
@@ -69,7 +73,7 @@ def results(displayed: Entry[Report]) -> None:
 def side_by_side() -> None:
     """Draw a recorded answer for which drafting pays beside one for which it does not."""
     pays, does_not = bundled_runs.prompt_lookup("edit"), bundled_runs.prompt_lookup("story")
-    st.text(drafts.paying_sentence(pays, does_not))
+    st.text(WHEN_IT_PAYS)
     columns = zip(st.columns(2), ("A text to edit", "An open story"), (pays, does_not), strict=True)
     for column, title, compared in columns:
         with column:

@@ -17,7 +17,7 @@ from app.widgets.glossary import plain
 from app.widgets.setting_widgets import KEPT
 from eab import token_text
 from eab.errors import ConfigError
-from eab.formatting import counted, human_bytes, shortened
+from eab.formatting import human_bytes, shortened
 from eab.labs.batching import (
     MAX_NEW_TOKENS,
     MAX_PATHS,
@@ -125,7 +125,8 @@ def requests(table: pd.DataFrame) -> tuple[ServingRequest, ...]:
 EVERY: Final = 1.0  # seconds between redraws
 _WHAT: Final = (
     "The runs of all open tabs share forward passes. Each row is a slot of the batch, and each "
-    "bar is a run: striped during prefill, then plain. The bars show run numbers, not prompts."
+    "bar is a run: striped during prefill, then plain. The bars show run numbers, not prompts. "
+    "Other tasks (sweeps, measurements) measure times and share no forward passes."
 )
 _PREFIXES: Final = (
     "The prefix cache keeps the KV rows of computed texts as a tree: each segment "
@@ -152,13 +153,12 @@ def _redraw() -> None:
         "New tokens per second": f"{rate(passes) if busy else 0:.0f}",
         "KV bytes held": human_bytes(passes[-1].record.kv_bytes if passes and busy else 0),
     }
-    metrics(measures, "now")
-    st.text(_own(now) if busy else NOTHING_SERVED)
+    metrics(measures | _own(now), "now")
+    if not busy:
+        st.text(NOTHING_SERVED)
     last = now.passes[-1].ended_at if now.passes else 0.0
     drawn = _figure(now, now.at // EVERY if busy else last, busy)
     st.plotly_chart(drawn, key="serving-now", alt="What each slot served in the last seconds")
-    if now.taking_turns:
-        st.caption(_other_tasks_caption(now))
     if caches := worker().prefixes_now(owner()):
         st.header("Prefix cache: computed only once", help=_PREFIXES)
         for prefixes in caches:
@@ -247,15 +247,9 @@ def _timed(now: ServingNow) -> "list[TimedPass]":
     return [TimedPass(shared.ended_at - end, shared.record) for shared in now.passes]
 
 
-def _own(now: ServingNow) -> str:
+def _own(now: ServingNow) -> dict[str, str]:
+    """The number of this tab's newest run, and how many other tasks there are, if there are any."""
     owners = {run: tab for shared in now.passes for run, tab in shared.owners.items()}
-    own = [run for run, tab in owners.items() if tab == owner()]
-    return f"Your run is number {max(own)}." if own else ""
-
-
-def _other_tasks_caption(now: ServingNow) -> str:
-    tasks = counted(now.taking_turns, "other task")
-    return (
-        f"{tasks} (sweeps, measurements) of all tabs, which measure times and share no forward "
-        "passes."
-    )
+    own = [run for run, tab in owners.items() if now.busy and tab == owner()]
+    found = {"Your run": str(max(own))} if own else {}
+    return found | ({"Other tasks": str(now.taking_turns)} if now.taking_turns else {})

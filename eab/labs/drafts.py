@@ -111,19 +111,6 @@ def drafts_answer(report: Report) -> str:
     return f"{right} {quickest.name}: {comparison(quickest.seconds, plain.seconds)} here."
 
 
-def paying_sentence(pays: Report, does_not: Report) -> str:
-    """When drafting saves time, by a comparison in which it does and one in which it does not."""
-    most, least = (
-        max(result.steps_per_pass for result in draft_length_results(each))
-        for each in (pays, does_not)
-    )
-    return (
-        "Drafting pays where the text repeats what stands before it, as in an edit (up to "
-        f"{most:.1f} steps per forward pass), and not where every word is new, as in an open story "
-        f"({least:.1f})."
-    )
-
-
 def drafts_table(report: Report) -> TextTable:
     """A row per outcome, with a cell per variant; only the formula is not measured."""
     alpha = acceptance_rate(report) if is_one_path(report) else None

@@ -17,7 +17,7 @@ from eab.labs.batching import BATCHING, agreement_sentence
 from eab.labs.bmc import EXPERIMENTS, LABS
 from eab.labs.caches import BYTES, CACHES_LAB, PROCESSED
 from eab.labs.charts import chart_figure
-from eab.labs.drafts import DRAFTS, GAINS, paying_sentence
+from eab.labs.drafts import DRAFTS, GAINS
 from eab.labs.measurement import Chart, Lab, LabBegan, Report, Row
 from eab.labs.quantization import FORMATS, ROOFLINE, missing_sentence
 from eab.labs.tuning import pictures
@@ -142,9 +142,6 @@ CASES: dict[str, tuple[Lab, Report]] = {
 SENTENCES: dict[str, Callable[[], str]] = {
     "the caches agree, recorded": lambda: variants_sentence(bundled_runs.caches()),
     "the draft lengths agree, recorded": lambda: variants_sentence(bundled_runs.draft_lengths()),
-    "when drafts pay": lambda: paying_sentence(
-        bundled_runs.prompt_lookup("edit"), bundled_runs.prompt_lookup("story")
-    ),
     "the ways agree, recorded": lambda: agreement_sentence(bundled_runs.batching()),
     "the ways differ": lambda: agreement_sentence(compared({"continuous": [1.0]}, differing=1)),
     "formats that this machine lacks": lambda: missing_sentence(FOUR),
