@@ -358,3 +358,18 @@ def test_all_caches_agree_at_extreme_settings(running, settings):
     compared = folded(running(replace(CONFIG, **settings), repeats=0))
     assert agree(compared)
     assert all(agreement.first_difference is None for agreement in agreements(compared))
+
+
+def test_only_the_last_run_finds_its_prompt_in_the_prefix_cache(running):
+    prompt = " ".join(f"w{index % 60 + 2}" for index in range(100))
+    compared = folded(running(prompt=prompt, repeats=0))
+    costs = {cost.variant: cost for cost in costs_of(compared)}
+    reused = {name: (cost.tokens_reused, cost.reused_bytes) for name, cost in costs.items()}
+    row, found = compared.runs["tree"].started.model.row_bytes, reused.pop(PROMPT_REUSED)
+    assert found == (99, 99 * row), "the last token of a prompt is always computed"
+    assert set(reused.values()) == {(0, 0)}
+    tree, again = costs["tree"], costs[PROMPT_REUSED]
+    assert tree.tokens_through_model - again.tokens_through_model == 99
+    assert agree(compared)
+    rows = {measure: cells for measure, *cells in CACHES_LAB.table(compared)}
+    assert rows["prompt tokens reused"] == ["0", "0", "0", "0", "0", "99"]
