@@ -27,10 +27,9 @@ from rich.console import Console
 from shapes import SHAPES, engine_model, plain_model
 from transformers import PreTrainedModel
 
-from eab.figures.timings import ratio_words, with_spread
-from eab.labs.quantization.measure import measure_machine, read_bytes
+from eab.labs.measure_quantization import measure_machine, read_bytes
 from eab.models.huggingface import HuggingFaceModel
-from eab.timing import MIN_REPEATS, Timing
+from eab.timing import MIN_REPEATS, Timing, ratio_words, with_spread
 
 LONG_PATHS, LONG_TOKENS = 64, 200
 SECONDS_IN_GRID = {

@@ -11,13 +11,13 @@ from eab.board import bundle
 from eab.board.still import picture, tree_svg
 from eab.figures.captions import tree_sentence
 from eab.formatting import as_sentence
-from eab.labs.batching.results import BATCHING
-from eab.labs.bmc.results import LABS as BMC_LABS
+from eab.labs.batching import BATCHING
+from eab.labs.bmc import LABS as BMC_LABS
+from eab.labs.caches import BYTES, CACHES_LAB, PROCESSED
+from eab.labs.drafts import DRAFTS, GAINS
 from eab.labs.measurement import Lab, Report, TextTable
-from eab.labs.quantization.results import FORMATS
+from eab.labs.quantization import FORMATS
 from eab.labs.tuning.evaluation_report import EVALUATION
-from eab.labs.variants.caches import BYTES, CACHES_LAB, PROCESSED
-from eab.labs.variants.drafts import DRAFTS, GAINS, STEPS
 from eab.lessons import bundled_runs, lesson_files
 from eab.lessons.lesson import (
     ExerciseSection,
@@ -36,7 +36,7 @@ from eab.share.html_page import policy_hash
 _CHARTS: Final[dict[str, tuple[Lab, Callable[[], Report]]]] = {
     "processed tokens": (PROCESSED, bundled_runs.caches),
     "bytes copied and held": (BYTES, bundled_runs.caches),
-    "tokens per forward pass": (STEPS, bundled_runs.draft_lengths),
+    "tokens per forward pass": (DRAFTS, bundled_runs.draft_lengths),
     "when drafts pay": (GAINS, bundled_runs.draft_lengths),
     "weight formats": (FORMATS, bundled_runs.formats),
 }

@@ -66,36 +66,6 @@ def cell(new_page: OpenPage) -> OpenPage:
     return cell
 
 
-def test_the_notebook_receives_only_the_key_that_saves_it(cell: OpenPage) -> None:
-    page = cell(fold(STORY))
-    page.evaluate(
-        """() => {
-          window.heard = [];
-          const isOurs = (node) => node.closest("[data-lm-suppress-shortcuts]") !== null;
-          const hear = (event) => { if (!isOurs(event.target)) heard.push(event.key); };
-          document.addEventListener("keydown", hear, true);
-        }"""
-    )
-    page.locator(".eab").focus()
-    for key in ("x", "Control+s", "d", "Control+a", "Meta+S", "s"):
-        page.keyboard.press(key)
-    assert page.evaluate("heard.filter((key) => key.length === 1)") == ["s", "S"]
-
-
-def test_the_keys_still_work_after_a_branch_is_hidden(cell: OpenPage) -> None:
-    page = cell(fold(STORY))
-    page.locator(".eab").focus()
-    for _ in range(3):
-        page.keyboard.press("ArrowDown")
-    page.keyboard.press("x")
-    expect(page.locator(".eab")).to_be_focused()
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Home")  # where the selected box does not exist yet
-    cursor_is(page, 0)
-    page.keyboard.press("ArrowRight")
-    cursor_is(page, 1)
-
-
 def test_each_board_has_its_own_hatch_pattern(cell: OpenPage) -> None:
     page = cell(fold(STORY))
     page.evaluate(
