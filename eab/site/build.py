@@ -20,7 +20,7 @@ from eab.live.files import FIRST_PROMPT, model_files, worker
 from eab.record import SUFFIX
 from eab.record.files import make_folder, save_whole
 from eab.run import fold
-from eab.share.html_page import packed, policy_hash
+from eab.share.html_page import document, packed, policy_hash
 from eab.site.pages import TECHNIQUES, lesson_page, technique_page
 
 MODEL: Final = "model/"  # the folder of the story model
@@ -36,17 +36,7 @@ LIVE_WORDS: Final = """\
 models, a GPU, batching and other policies need <a href="#program">two commands</a>.</p>
 """
 
-_PAGE: Final = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>EAB Explorer</title>
-<style>{style}</style>
-</head>
-<body>
+_BODY: Final = """\
 <header class="top">
 <h1>EAB Explorer</h1>
 <p>{brand}</p>
@@ -72,10 +62,7 @@ _PAGE: Final = """\
 <section><h2 id="program">What the program does besides</h2>{more}</section>
 </div>
 </main>
-{runs}
-</body>
-</html>
-"""
+{runs}"""
 
 
 def write_site(folder: Path) -> None:
@@ -112,9 +99,7 @@ def index_page() -> str:
         _card(name, recording, thumbnail(run))
         for recording, (name, run) in zip(recordings, runs.items(), strict=True)
     )
-    return _PAGE.format(
-        policy=_policy(style, script),
-        style=style,
+    body = _BODY.format(
         brand=BRAND,
         live=f'data-worker="{WORKER}" data-model="{MODEL}" data-prompt="{FIRST_PROMPT}"',
         live_words=LIVE_WORDS.format(size=_megabytes(model_files())),
@@ -131,18 +116,15 @@ def index_page() -> str:
         more=MORE,
         runs="\n".join(_block(name, data[name]) for name in others),
     )
+    policy = (
+        f"form-action 'none'; img-src blob:; worker-src 'self'; connect-src 'self'; script-src "
+        f"{policy_hash(script)}"
+    )
+    return document("EAB Explorer", style, body, policy)
 
 
 def _megabytes(files: Mapping[str, bytes]) -> str:
     return f"{sum(map(len, files.values())) / 1e6:.1f}"
-
-
-def _policy(style: str, script: str) -> str:
-    return (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src blob:; "
-        "worker-src 'self'; connect-src 'self'; "
-        f"script-src {policy_hash(script)}; style-src {policy_hash(style)}"
-    )
 
 
 def _card(name: str, recording: bundled_runs.Recording, picture: str) -> str:

@@ -30,7 +30,7 @@ from eab.lessons.lesson_files import numbers_in, with_numbers
 from eab.lessons.measures import Sources, bundled_sources, parse, written
 from eab.record import SUFFIX
 from eab.run import fold
-from eab.share.html_page import policy_hash
+from eab.share.html_page import document
 
 # The charts of lessons that a sentence stands for, by their names in eab.lessons.pictures
 _CHARTS: Final[dict[str, tuple[Lab, Callable[[], Report]]]] = {
@@ -42,25 +42,12 @@ _CHARTS: Final[dict[str, tuple[Lab, Callable[[], Report]]]] = {
 }
 _IN_THE_APP: Final = "The Learn page of the app has the charts and sliders, and checks the result."
 _MARKDOWN: Final = MarkdownIt("commonmark", {"html": False})
-_PAGE: Final = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title} - EAB Explorer</title>
-<style>{style}</style>
-</head>
-<body>
+_BODY: Final = """\
 <header class="top"><a href="../index.html">EAB Explorer</a></header>
 <main class="text">
 <h1>{title}</h1>
 {content}
-</main>
-</body>
-</html>
-"""
+</main>"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +256,5 @@ def _cells(row: Sequence[str], kind: str) -> str:
 def _page(title: str, parts: Sequence[str]) -> str:
     files = (bundle.FOLDER / f"{name}.css" for name in ("page", "site"))  # without the board's
     style = "".join(file.read_text(encoding="utf-8") for file in files)
-    policy = f"default-src 'none'; base-uri 'none'; img-src data:; style-src {policy_hash(style)}"
-    content = "\n".join(parts)
-    return _PAGE.format(policy=policy, title=escape(title), style=style, content=content)
+    body = _BODY.format(title=escape(title), content="\n".join(parts))
+    return document(f"{escape(title)} - EAB Explorer", style, body, "img-src data:")

@@ -87,7 +87,9 @@ def test_a_run_in_a_worker(browser: Browser, folder: Path) -> None:
         assert (
             begun == [each for each in first["events"] if each["event"] not in timed][: len(begun)]
         )
-        assert ask(page, RUN | {"prompt": "so " * 500})["error"].startswith("the text to continue has 502")
+        assert ask(page, RUN | {"prompt": "so " * 500})["error"].startswith(
+            "the text to continue has 502"
+        )
         # After reloading, the weights come from the cache of the browser.
         asked.clear()
         page.reload()

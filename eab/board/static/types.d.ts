@@ -464,12 +464,7 @@ export interface WidgetModel {
 export interface PageData {
   title: string;
   about: string;
-  texts: {
-    sentence: string;
-    columns: string[];
-    rows: string[][]; // without the texts
-    texts: [place: number, common: number, rest: string][]; // see html_page.py
-  };
+  texts: { sentence: string; columns: string[]; rows: string[][] };
   message: Pick<Message, "run" | "mode" | "autoplay"> & Partial<Message>;
   events: RunEvent[];
 }
