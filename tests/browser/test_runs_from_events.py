@@ -35,9 +35,8 @@ THRESHOLDS: Final = 20
 STEPS: Final[list[AllocationStep]] = [AUTO, 1, 7, 256]
 _OF_PYTHON: Final = {"file", "labels", "deciding"}  # what pages bring along
 _HOST: Final = """
-import { Feed, boardMessage } from "./messages.js";
+import { Feed, boardMessage, fold } from "./messages.js";
 import { resimulate } from "./resimulate.js";
-import { fold } from "./run.js";
 import { Trace } from "./trace.js";
 import { WhatIf } from "./what_if_messages.js";
 globalThis.called = {

@@ -4,8 +4,7 @@
 /** @import { Board } from "./board.js" */
 /** @import { Message, PageData, RunEvent } from "./types.d.ts" */
 import { element } from "./elements.js";
-import { boardMessage } from "./messages.js";
-import { fold } from "./run.js";
+import { boardMessage, fold } from "./messages.js";
 import { WhatIf } from "./what_if_messages.js";
 
 const MOST_TEXTS = 100; // shown at first

@@ -223,6 +223,7 @@ export interface RunPath {
 export interface RunStep {
   step: number;
   kv: RunEvent | null;
+  sentences: Sentences | null; // after it; only `fold` in messages.js knows them
 }
 
 /** Where only the model could say what happens in a recomputed run (eab/what_if/trace.py). */

@@ -5,9 +5,8 @@
 /** @import { Message, Offers, RunEvent, Unknown, WhatIfRequest } from "./types.d.ts" */
 import { sourceOf } from "./captions.js";
 import { counted, fixed, humanBytes, listed } from "./formatting.js";
-import { boardMessage } from "./messages.js";
+import { boardMessage, fold } from "./messages.js";
 import { canBeResimulated, resimulate } from "./resimulate.js";
-import { fold } from "./run.js";
 import { Trace } from "./trace.js";
 
 const STEP = 0.01; // nats
