@@ -116,8 +116,17 @@ def packed(run: RunState, key: str = "page") -> str:
         "message": message,
     }
     begun = json.dumps(shown, separators=(",", ":"), allow_nan=False).encode("ascii")[:-1]
+    return _zipped(b'%b,"events":%b}' % (begun, _events(run)))
+
+
+def packed_events(run: RunState) -> str:
+    """The events of a run, packed in the same way; none if it cannot be recomputed."""
+    return _zipped(_events(run))
+
+
+def _events(run: RunState) -> bytes:
     events = run.events if run.started.can_be_recomputed else []
-    return _zipped(b'%b,"events":[%b]}' % (begun, b",".join(map(encode, events))))
+    return b"[%b]" % b",".join(map(encode, events))
 
 
 def _zipped(data: bytes) -> str:

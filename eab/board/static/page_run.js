@@ -64,7 +64,8 @@ export function showRun(board, message, events) {
       if (whatIf) board.update(whatIf.refused(error));
     }
   };
-  board.update(whatIf?.message ?? message);
+  if (message.asked) board.onWhatIf(message.asked);
+  else board.update(whatIf?.message ?? message);
 }
 
 /** @param {string[]} cells @param {"th" | "td"} kind */

@@ -131,6 +131,7 @@ export interface Message {
   graft?: boolean; // the two runs are one and what was grown from it
   sides?: Side[]; // of two runs in one tree: whose each path is
   weights_in_b?: (number | null)[]; // of those that both have; the others are of A, or of the one
+  asked?: WhatIfRequest; // settings to begin with, for a board that recomputes the run
   guide?: Guide; // where a lesson leads the board
   offers?: Offers;
 }
@@ -450,12 +451,11 @@ export interface StreamlitArguments {
 /** What anywidget hands to `render`. */
 export interface WidgetModel {
   get(name: "message"): Message;
-  get(name: "status" | "hides_still"): string;
+  get(name: "recorded" | "status" | "hides_still"): string;
   get(name: "running"): boolean;
   on(event: string, listener: () => void): void;
   off(event: string, listener: () => void): void;
-  send(content: { request: "hello" | "stop" | "missed" }): void;
-  send(content: { request: "what_if" } & WhatIfRequest): void;
+  send(content: { request: "stop" | "missed" }): void;
 }
 
 /**

@@ -61,10 +61,10 @@ export class WhatIf {
     const change = [treeChangeSentence(this.recorded, run), exactnessSentence(run, unknowns)];
     const notes = { entropy: `Recomputed from the recording. ${change.join(" ")}` };
     const rows = { memory: `${rowsWords(run)} As recorded: ${rowsWords(this.recorded)}` };
-    const { run: key, mode } = this.message;
+    const { run: key, offers, guide } = this.message;
     return {
       ...boardMessage(run),
-      ...{ run: key, mode, autoplay: false, cursor: null, offers: this.message.offers },
+      ...{ run: key, mode: "replay", autoplay: false, cursor: null, offers, guide },
       what_if: `${nats} ${step}`,
       unknowns: unknowns.map((unknown) => [...tokenAt(run, unknown), MARKS[unknown.why]]),
       notes: step === started.config.r ? notes : { ...notes, ...rows },
