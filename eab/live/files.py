@@ -41,13 +41,6 @@ def model_files() -> dict[str, bytes]:
     return {MANIFEST: manifest.encode(), **files}
 
 
-def write_model(folder: Path) -> None:
-    """Write the files into a folder, which is made if it is missing."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, data in model_files().items():
-        (folder / name).write_bytes(data)
-
-
 def _manifest(files: dict[str, bytes]) -> dict[str, Any]:
     model = json.loads((_MODEL / "config.json").read_bytes())
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}

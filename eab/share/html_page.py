@@ -25,7 +25,6 @@ from eab.config import OWN
 from eab.events import Event, TextScored
 from eab.figures.captions import cost_sentence, origin_words, weight_sentence
 from eab.figures.uncertainty import nats
-from eab.formatting import counted
 from eab.live import files
 from eab.record.files import save_whole
 from eab.record.run_file import encode
@@ -109,9 +108,10 @@ def packed(run: RunState, key: str = "page") -> str:
     message = Feed().message(run, key, "replay", autoplay=True)
     if _page_can_make_message(run):
         message = {name: message[name] for name in _ONLY_HERE if name in message}
+    what_if = f"What-if run, {run.started.what_if}: " if run.started.what_if else ""
     shown = {
         "title": token_text.visible(run.started.beginning),
-        "about": f"{_settings_sentence(run)} {cost_sentence(run)}",
+        "about": f"{what_if}{origin_words(run.started)} {cost_sentence(run)}",
         "texts": _texts(run),
         "message": message,
     }
@@ -152,23 +152,6 @@ def _page_can_make_message(run: RunState) -> bool:
     is_plain = started.can_be_recomputed and not started.config.policy.startswith(OWN)
     read_later = any(isinstance(event, TextScored) for event in run.events)
     return is_plain and only_rows and not on_server and not read_later
-
-
-def _settings_sentence(run: RunState) -> str:
-    if run.started.imported:
-        return origin_words(run.started)
-    config, model = run.started.config, token_text.visible(run.started.model.name)
-    what = {
-        "": "A recorded run",
-        "exact": "A what-if run (exact)",
-        "approximate": "A what-if run (an approximation)",
-    }
-    return (
-        f"{what[run.started.what_if]} of {model}: policy {config.policy}, forks from "
-        f"{run.started.threshold_nats:.2f} nats into {counted(config.branch_factor, 'branch')}, at "
-        f"most {counted(config.max_paths, 'path')} of {counted(config.max_new_tokens, 'token')}, "
-        f"temperature {config.temperature:g}, seed {config.seed}."
-    )
 
 
 def _texts(run: RunState) -> dict[str, Any]:

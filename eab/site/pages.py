@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
-from typing import Final
+from typing import Final, TypeAlias
 
 from markdown_it import MarkdownIt
 
@@ -13,6 +14,7 @@ from eab.figures.captions import tree_sentence
 from eab.formatting import as_sentence
 from eab.labs.batching.results import BATCHING
 from eab.labs.bmc.results import LABS as BMC_LABS
+from eab.labs.bmc.results import Experiment
 from eab.labs.measurement import Lab, Report, TextTable
 from eab.labs.quantization.results import FORMATS
 from eab.labs.tuning.evaluation_report import EVALUATION
@@ -50,6 +52,9 @@ _BODY: Final = """\
 </main>"""
 
 
+Measured: TypeAlias = tuple[str, Lab, Callable[[], Report]]  # with what was asked
+
+
 @dataclass(frozen=True, slots=True)
 class Technique:
     """What was measured of a technique, and the lesson about it."""
@@ -58,7 +63,11 @@ class Technique:
     title: str
     question: str
     lesson: str
-    measured: tuple[tuple[str, Lab, Callable[[], Report]], ...]  # each with what was asked
+    measured: tuple[Measured, ...]
+
+
+def _bmc(question: str, name: Experiment) -> Measured:
+    return question, BMC_LABS[name], partial(bundled_runs.bmc, name)
 
 
 TECHNIQUES: Final = (
@@ -75,21 +84,9 @@ TECHNIQUES: Final = (
         "How far ahead should the cache allocate?",
         "growth",
         (
-            (
-                "How much time does each r cost?",
-                BMC_LABS["growth"],
-                lambda: bundled_runs.bmc("growth"),
-            ),
-            (
-                "Is the predicted r* the best for other models, too?",
-                BMC_LABS["sizes"],
-                lambda: bundled_runs.bmc("sizes"),
-            ),
-            (
-                "What if draft tokens are rejected?",
-                BMC_LABS["rejection"],
-                lambda: bundled_runs.bmc("rejection"),
-            ),
+            _bmc("How much time does each r cost?", "growth"),
+            _bmc("Is the predicted r* the best for other models, too?", "sizes"),
+            _bmc("What if draft tokens are rejected?", "rejection"),
         ),
     ),
     Technique(
@@ -104,13 +101,7 @@ TECHNIQUES: Final = (
         "Continuous batching",
         "Does a short request have to wait for a long one?",
         "batching",
-        (
-            (
-                "Does a short request have to wait for a long one?",
-                BATCHING,
-                bundled_runs.batching,
-            ),
-        ),
+        (("Does a short request have to wait for a long one?", BATCHING, bundled_runs.batching),),
     ),
     Technique(
         "quantization",
@@ -124,13 +115,7 @@ TECHNIQUES: Final = (
         "Is the tree right about its answers?",
         "Does its entropy tell wrong answers from right ones?",
         "answers",
-        (
-            (
-                "How do trees compare with independent texts?",
-                EVALUATION,
-                bundled_runs.evaluation,
-            ),
-        ),
+        (("How do trees compare with independent texts?", EVALUATION, bundled_runs.evaluation),),
     ),
 )
 

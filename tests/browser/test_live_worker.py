@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from eab.live.files import worker, write_model
+from eab.live.files import model_files, worker
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PAGE = """<!doctype html>
@@ -54,7 +54,9 @@ def serving(folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    write_model(tmp_path / "model")
+    (tmp_path / "model").mkdir()
+    for name, data in model_files().items():
+        (tmp_path / "model" / name).write_bytes(data)
     (tmp_path / "model" / "worker.js").write_text(worker(), encoding="utf-8")
     (tmp_path / "index.html").write_text(PAGE)
     return tmp_path

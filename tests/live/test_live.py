@@ -22,7 +22,7 @@ from eab.engine.continuing import continue_from
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Event, Forked, Reweighted, RowsAllocated
-from eab.live.files import write_model
+from eab.live.files import model_files
 from eab.models.base import LanguageModel
 from eab.record.run_file import decode
 from eab.run import fold
@@ -51,7 +51,8 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     program, folder = shutil.which("node"), tmp_path_factory.mktemp("live")
     if program is None:
         pytest.skip("no Node on this machine (install Node.js 20 or newer)")
-    write_model(folder)
+    for name, data in model_files().items():
+        (folder / name).write_bytes(data)
     command = [program, str(Path(__file__).with_name("live_runs.mjs")), str(folder)]
     node: Any = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
