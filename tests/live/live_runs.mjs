@@ -35,7 +35,7 @@ const answers = {
     ]),
   logits({ ids }) {
     const cache = new TreeCache(manifest.card, "auto");
-    return [...model.decoder.forward(cache.prepare([0], [ids], ids.length, 1), cache)[0]];
+    return [...model.decoder.forward(cache.place([0], [ids], ids.length, 1), cache)[0]];
   },
   run({ noise = [], rounding = 0, ...request }) {
     let passes = 0;

@@ -36,7 +36,7 @@ export class Generation extends Population {
     const paths = live.map((leaf) => leaf.path);
     const pending = step ? live.map((leaf) => [leaf.token]) : [this.prompt];
     const stepsLeft = config.max_new_tokens - step;
-    const batch = this.tree.prepare(paths, pending, this.reserved, stepsLeft);
+    const batch = this.tree.place(paths, pending, this.reserved, stepsLeft);
     const logits = this.model.decoder.forward(batch, this.tree);
     const forward_seconds = (performance.now() - start) / 1000;
     const predictions = logits.map((row) => new Prediction(row, config));
