@@ -236,23 +236,12 @@ export interface Unknown {
 
 // ---- what the board keeps
 
-export interface RunInfo {
-  key: string | null; // null before the first message
-  mode: "live" | "replay";
-  prompt: string;
-  file: string;
-  about: string;
-  threshold: number;
-  policy: string;
-  minForkWeight: number;
-  cache: string;
-  rowBytes: number;
-  maxSteps: number;
-  ended: string;
-  limit: string;
-  r: number | string;
-  sentences: Sentences;
-}
+/** The parts of a message that are of the run as a whole. key: names it; null before the first message. */
+export type RunInfo = Pick<
+  Message,
+  | ("mode" | "prompt" | "file" | "about" | "policy" | "min_fork_weight" | "cache" | "row_bytes")
+  | ("max_steps" | "ended" | "limit" | "r" | "sentences")
+> & { key: string | null; threshold: number };
 
 /** share: of the semantic entropy, 0 to 1. words: what the fork decides; they follow "This fork". */
 export interface ForkEffect {
