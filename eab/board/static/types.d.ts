@@ -257,14 +257,8 @@ export interface Deciding {
 }
 
 /** cover: by path, the tokens that decide a label. */
-export interface Labels {
-  rules: LabelRule[];
-  shares: LabelShare[];
-  runs: number;
-  unexplored: number;
-  explored: number;
+export interface Labels extends Omit<LabelsMessage, "cover"> {
   cover: Map<number, { token: number; label: number }[]>;
-  given: [path: number, sentence: string][];
 }
 
 export interface Candidate {
@@ -317,15 +311,8 @@ export interface PathRows {
   state: number; // the part of `private` that is no rows
 }
 
-export interface Step {
-  step: number;
-  shared: number;
-  private: number;
-  spare: number;
-  reused: number;
-  independent: number;
+export interface Step extends Omit<StepMessage, "paths"> {
   paths: PathRows[];
-  sentences?: Sentences;
 }
 
 /** A token of a path: `token` is its index in the path. */
