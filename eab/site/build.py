@@ -25,27 +25,19 @@ from eab.site.pages import TECHNIQUES, lesson_page, technique_page
 
 MODEL: Final = "model/"  # the folder of the story model
 WORKER: Final = f"{MODEL}worker.js"
-BRAND: Final = "Watch a language model write. Where it hesitates, the text branches."
-MORE: Final = """\
-<p>Chat models, a GPU, runs in one batch, and other branching policies need the program:</p>
-<pre>pip install "eab-explorer[app]"
-eab app</pre>
-"""
-LIVE_WORDS: Final = """\
-<p>A small story model writes here, in your browser; the first run fetches its {size} MB. Chat
-models, a GPU, batching and other policies need <a href="#program">two commands</a>.</p>
-"""
-
 _BODY: Final = """\
 <header class="top">
 <h1>EAB Explorer</h1>
-<p>{brand}</p>
+<p>Watch a language model write. Where it hesitates, the text branches.</p>
 <nav aria-label="On this page">
 <a href="#lessons">Lessons</a><a href="#techniques">Techniques</a>
 </nav>
 </header>
 <main>
-<div id="live" {live}>{live_words}</div>
+<div id="live" {live}>
+<p>A small story model writes here, in your browser; the first run fetches its {megabytes} MB. Chat
+models, a GPU, batching and other policies need <a href="#program">two commands</a>.</p>
+</div>
 <nav id="gallery" aria-label="Recorded runs">{gallery}</nav>
 <h2 id="title">{title}</h2>
 <p id="shows">{shows}</p>
@@ -59,7 +51,11 @@ _BODY: Final = """\
 <div class="lists">
 <section><h2 id="lessons">Lessons</h2>{lessons}</section>
 <section><h2 id="techniques">Techniques, measured</h2>{techniques}</section>
-<section><h2 id="program">What the program does besides</h2>{more}</section>
+<section><h2 id="program">What the program does besides</h2>
+<p>Chat models, a GPU, runs in one batch, and other branching policies need the program:</p>
+<pre>pip install "eab-explorer[app]"
+eab app</pre>
+</section>
 </div>
 </main>
 {runs}"""
@@ -100,9 +96,8 @@ def index_page() -> str:
         for recording, (name, run) in zip(recordings, runs.items(), strict=True)
     )
     body = _BODY.format(
-        brand=BRAND,
         live=f'data-worker="{WORKER}" data-model="{MODEL}" data-prompt="{FIRST_PROMPT}"',
-        live_words=LIVE_WORDS.format(size=_megabytes(model_files())),
+        megabytes=f"{sum(map(len, model_files().values())) / 1e6:.1f}",
         gallery="".join(cards),
         title=escape(token_text.visible(runs[first].started.beginning)),
         shows=escape(recordings[0].description),
@@ -113,18 +108,13 @@ def index_page() -> str:
         techniques=_links(
             {f"techniques/{one.id}": (one.title, f" – {one.question}") for one in TECHNIQUES}
         ),
-        more=MORE,
         runs="\n".join(_block(name, data[name]) for name in others),
     )
     policy = (
-        f"form-action 'none'; img-src blob:; worker-src 'self'; connect-src 'self'; script-src "
-        f"{policy_hash(script)}"
+        f"script-src {policy_hash(script)}; form-action 'none'; img-src blob:; worker-src 'self'; "
+        "connect-src 'self'"
     )
     return document("EAB Explorer", style, body, policy)
-
-
-def _megabytes(files: Mapping[str, bytes]) -> str:
-    return f"{sum(map(len, files.values())) / 1e6:.1f}"
 
 
 def _card(name: str, recording: bundled_runs.Recording, picture: str) -> str:
