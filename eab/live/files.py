@@ -27,7 +27,6 @@ _SHAPE: Final = (
 )
 
 
-@lru_cache(maxsize=1)
 def worker() -> str:
     """The script of the worker, with all that it needs; `static/worker.js` says its messages."""
     return bundle.javascript("worker", Path(__file__).parent / "static")

@@ -77,14 +77,15 @@ def to_html(run: RunState | Iterable[Event], live: bool = False) -> str:
         live: Add the story model, which then runs on the page: 10 MB more.
     """
     state = run if isinstance(run, RunState) else fold(run)
+    script = bundle.javascript("page")
     body = _BODY.format(
-        script=_script(),
+        script=script,
         data=packed(state),
         panel=_PANEL * live,
         model=_story_model() if live else "",
     )
-    policy = f"script-src {policy_hash(_script())}; img-src blob:" + "; worker-src blob:" * live
-    return document("EAB Explorer", _style(), body, policy)
+    policy = f"script-src {policy_hash(script)}; img-src blob:" + "; worker-src blob:" * live
+    return document("EAB Explorer", bundle.stylesheet("page"), body, policy)
 
 
 def document(title: str, style: str, body: str, policy: str) -> str:
@@ -170,16 +171,6 @@ def _texts(run: RunState) -> dict[str, Any]:
             for sample in run.samples
         ],
     }
-
-
-@lru_cache(maxsize=1)
-def _style() -> str:
-    return bundle.stylesheet("page")
-
-
-@lru_cache(maxsize=1)
-def _script() -> str:
-    return bundle.javascript("page")
 
 
 def policy_hash(text: str) -> str:
