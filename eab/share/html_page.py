@@ -60,8 +60,9 @@ _BODY: Final = """\
 <script type="text/plain" id="run">{data}</script>
 {model}<script type="module">{script}</script>"""
 _PANEL: Final = f"""\
-<div id="live" data-prompt="{files.FIRST_PROMPT}"></div>
+<div id="live" data-prompt="{files.FIRST_PROMPT}">
 <p>The bundled story model continues a prompt here, in this browser.</p>
+</div>
 """
 
 
