@@ -12,6 +12,7 @@ from app.widgets import glossary
 from app.widgets.charts import File, csv_file, downloads, draw
 from eab.analysis.kv_allocation import kv_allocation
 from eab.caches.blocks import BLOCK_SIZE
+from eab.formatting import human_bytes
 from eab.labs.measurement import Lab, Report, dumps, rows_table
 from eab.run import RunState
 
@@ -69,7 +70,9 @@ def kv_allocation_section(
     first_steps: Sequence[int] | None = None,
     white: bool = False,
 ) -> None:
-    """Draw what runs with rows in a tree cache reserve per scheme; see `kv_allocation`."""
+    """Draw what runs of one model with rows in a tree cache reserve per scheme; see
+    `kv_allocation`.
+    """
     from eab.figures import kv_allocation as figures
 
     st.header("Slabs, blocks or rows")
@@ -80,8 +83,9 @@ def kv_allocation_section(
     )
     if any(run.started.model.window_rows for run in runs):
         st.caption("Rows that sliding-window layers no longer read are counted, too.")
-    if any(run.started.model.state_bytes for run in runs):
-        st.caption("Only rows are counted, not the states of the paths.")
+    if states := runs[0].started.model.state_bytes:
+        each = human_bytes(states)
+        st.caption(f"Only rows are counted, not the states of the paths ({each} each).")
     allocation = kv_allocation(runs, size or BLOCK_SIZE, first_steps)
     draw(
         "",

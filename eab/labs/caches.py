@@ -139,13 +139,11 @@ def paths_sentence(run: RunState) -> str:
     step = next(step.step for step in run.steps if step.kv is kv)
     row, shared = run.started.model.row_bytes, sum(path.shared for path in kv.paths)
     used, have = kv.rows_shared + kv.rows_private, "has" if len(kv.paths) == 1 else "have"
-    states = run.started.model.state_bytes
     return (
         f"At step {step}, {counted(len(kv.paths), 'path')} {have} "
         f"{human_bytes(kv.rows_independent * row)} in total, {shared / kv.rows_independent:.0%} "
         f"of it shared. With shared rows stored once, {human_bytes(used * row)} are used and "
         f"{human_bytes(kv.rows_spare * row)} more are reserved (counted rows)."
-        f"{f' Each path also has {human_bytes(states)} of states.' if states else ''}"
     )
 
 
