@@ -104,9 +104,9 @@ def index_page() -> str:
         first=first,
         run=data[first],
         script=script,
-        lessons=_links({f"lessons/{one.id}": (one.title, f": {one.summary}") for one in lessons()}),
+        lessons=_links({f"lessons/{one.id}": (one.title, one.summary) for one in lessons()}),
         techniques=_links(
-            {f"techniques/{one.id}": (one.title, f" – {one.question}") for one in TECHNIQUES}
+            {f"techniques/{one.id}": (one.title, one.question) for one in TECHNIQUES}
         ),
         runs="\n".join(_block(name, data[name]) for name in others),
     )
@@ -126,7 +126,7 @@ def _card(name: str, recording: bundled_runs.Recording, picture: str) -> str:
 def _links(pages: Mapping[str, tuple[str, str]]) -> str:
     """A list of pages, by address without ending: what is a link, and what follows it."""
     lines = (
-        f'<li><a href="{address}.html">{escape(title)}</a>{escape(words)}</li>'
+        f'<li><a href="{address}.html">{escape(title)}</a> – {escape(words)}</li>'
         for address, (title, words) in pages.items()
     )
     return f"<ol>{''.join(lines)}</ol>"

@@ -40,6 +40,10 @@ class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         self.asked.append(self.path)
 
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "no-store")  # files change within a second here
+        super().end_headers()
+
 
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[str, list[str]]]:

@@ -68,7 +68,7 @@ async function fetched(url, report) {
   const parts = [];
   let loaded = 0;
   try {
-    const response = await fetch(url);
+    const response = await fetch(url, { cache: "no-cache" }); // else files of two versions may meet
     if (!response.ok || !response.body) throw new Error(`status ${response.status}`);
     const reader = response.body.getReader();
     for (let part = await reader.read(); !part.done; part = await reader.read()) {
