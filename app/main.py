@@ -12,7 +12,7 @@ import streamlit as st
 HOME = str(Path(__file__).resolve().parent.parent)
 if HOME not in sys.path:
     sys.path.insert(0, HOME)
-from app.server import page_files  # noqa: E402 - found in a checkout that is not installed, too
+from app.server import http  # noqa: E402 - found in a checkout that is not installed, too
 from eab.assets import ASSETS  # noqa: E402
 
 # The page and the browser work beside the engine, whose threads must not wait by spinning on their
@@ -46,7 +46,7 @@ st.set_page_config(
 # too, while this process still imports the page.
 st.components.v2.component(
     "eab_page",
-    css=None if page_files.is_served else page_files.style(),
+    css=None if http.is_served else http.style(),
     js=(STATIC / "page.js").read_text(encoding="utf-8"),
     isolate_styles=False,
 )(key="eab_page", on_went_back_change=lambda: None)

@@ -70,13 +70,13 @@ def _application(asked: argparse.Namespace) -> Any:
     from starlette.middleware import Middleware
     from starlette.routing import Route
 
-    from app.server import http, page_files
+    from app.server import http
 
     answers = {
         "healthz": http.health,
-        f"{page_files.FOLDER}/{{name}}": page_files.board_file,
+        f"{http.FOLDER}/{{name}}": http.board_file,
     }
-    page_files.is_served = True
+    http.is_served = True
     behind_a_proxy = f"/{asked.base_path.strip('/')}".rstrip("/")
     return st.App(
         Path(__file__).with_name("main.py"),
@@ -88,7 +88,7 @@ def _application(asked: argparse.Namespace) -> Any:
         middleware=[
             Middleware(http.SecurityHeaders),
             Middleware(http.ClosedTabs),
-            Middleware(page_files.StyledPage),
+            Middleware(http.StyledPage),
             Middleware(http.UnusedEndpoints),
             Middleware(http.KnownHosts, only_this_machine=_is_this_machine(asked.address)),
         ],

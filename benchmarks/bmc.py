@@ -41,14 +41,13 @@ from eab.caches.growth import CacheWorkload, best_r, growth_step
 from eab.caches.shape import KVShape
 from eab.caches.timing import attention_alone, now, prefilled_tree, time_step
 from eab.config import AUTO, AllocationStep
-from eab.figures.timings import in_ms
 from eab.formatting import counted
-from eab.labs.bmc.measure import sensitivity_to_r
-from eab.labs.bmc.results import fitted, growth_answer, overheads
+from eab.labs.bmc import fitted, growth_answer, overheads
+from eab.labs.measure_bmc import sensitivity_to_r
 from eab.labs.measurement import Report
 from eab.models.loading import wrap_model
 from eab.models.sources import EMBEDDED_FOLDER
-from eab.timing import MIN_REPEATS, Timing, comparison, take_turns
+from eab.timing import MIN_REPEATS, Timing, comparison, in_ms, take_turns
 
 ROOM = 64  # rows beyond the context in StaticCache and in a tree allocated up front
 CONTEXT = 2048 - ROOM  # rows that each path sees

@@ -17,8 +17,7 @@ from published import Placement, markdown_table
 from shapes import engine_model, plain_model
 
 from eab.caches.timing import prefilled_tree, time_step
-from eab.figures.timings import with_spread
-from eab.timing import Timing
+from eab.timing import Timing, with_spread
 
 FEW = "GOMP_SPINCOUNT=1000"
 WAYS = {"as PyTorch does": {}, FEW: {"GOMP_SPINCOUNT": "1000"}, "one thread": {}}

@@ -41,7 +41,6 @@ from eab.engine.loop import event_stream
 from eab.engine.probe import PROBED
 from eab.engine.request import Request
 from eab.events import Event, RunStarted
-from eab.figures.timings import ratio_words
 from eab.models.gguf import checkpoint
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.machine import CPU
@@ -50,7 +49,7 @@ from eab.models.sources import find_source
 from eab.models.weights import store_weights
 from eab.remote.connection import Address, Connection
 from eab.run import fold
-from eab.timing import MIN_REPEATS, Timing
+from eab.timing import MIN_REPEATS, Timing, ratio_words
 from eab.weight_formats import AS_LOADED, AUTO, PLAIN
 from scripts.llama_server import llama_server
 

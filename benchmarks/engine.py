@@ -18,19 +18,42 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 from busy import busy
-from competitors import BarePass, Competitor, ContinuousBatching, Engine, Generate, Job, Kernels
-from published import Placement, command_line, markdown_table, mib, offer_device, publish, where
+from competitors import (
+    BarePass,
+    Competitor,
+    ContinuousBatching,
+    Engine,
+    Generate,
+    Job,
+    Kernels,
+    synchronize,
+)
+from published import (
+    Placement,
+    command_line,
+    markdown_table,
+    mib,
+    offer_device,
+    publish,
+    ratio_lines,
+    where,
+)
 from rich.console import Console
 from shapes import SHAPES, engine_model, plain_model
 from transformers import PreTrainedModel
 
-from eab.figures.timings import ratio_words, with_spread
-from eab.labs.quantization.measure import measure_machine, read_bytes
+from eab.caches.base import ForwardBatch
+from eab.config import BranchingConfig
+from eab.engine.loop import event_stream
+from eab.engine.request import Request
+from eab.events import StepTimed
+from eab.labs.measure_quantization import measure_machine, read_bytes
 from eab.models.huggingface import HuggingFaceModel
-from eab.timing import MIN_REPEATS, Timing
+from eab.timing import MIN_REPEATS, Timing, ratio_words, with_spread
 
 LONG_PATHS, LONG_TOKENS = 64, 200
 SECONDS_IN_GRID = {
@@ -42,6 +65,7 @@ SECONDS_IN_GRID = {
     "recompute": "engine, cache recompute",
 }
 LARGEST = "8b"  # one by one, or with a cache that copies, a job takes minutes
+HOST_PATHS, HOST_TOKENS, HOST_PROMPT = (1, 20, 64), 48, "Once upon a time"
 EDGE = 8  # steps at each end of a job; their medians are compared
 console = Console(stderr=True)
 
@@ -157,6 +181,37 @@ def reading_seconds(model: HuggingFaceModel) -> float:
     return read_bytes(model) / statistics.median(row["bytes_per_second"] for row in rows)
 
 
+def host_times(model: HuggingFaceModel, rounds: int) -> dict[str, float]:
+    """The time of a decode step outside the forward pass, in ms and over that of the pass."""
+    found = {}
+    for paths in HOST_PATHS:
+        steps = [step for _ in range(rounds) for step in host_steps(model, paths)]
+        host, forward = map(statistics.median, zip(*steps, strict=True))
+        found |= {f"host_ms_{paths}": 1000 * host, f"host_over_forward_{paths}": host / forward}
+    return found
+
+
+def host_steps(model: HuggingFaceModel, paths: int) -> list[tuple[float, float]]:
+    """Seconds outside and in the forward pass, for each step that decodes all paths of a run."""
+    config = BranchingConfig(policy="independent", max_paths=paths, max_new_tokens=HOST_TOKENS)
+    plain, passes, steps = model.forward, [0.0], list[tuple[float, float]]()
+
+    def timed(batches: Sequence[ForwardBatch]) -> torch.Tensor:
+        start = time.perf_counter()
+        logits = plain(batches)
+        synchronize(model.kv_shape.device)
+        passes.append(time.perf_counter() - start)
+        return logits
+
+    with mock.patch.object(model, "forward", timed):
+        start = time.perf_counter()
+        for event in event_stream(model, Request(HOST_PROMPT, config)):
+            if isinstance(event, StepTimed):
+                seconds, start = time.perf_counter() - start, time.perf_counter()
+                steps += [(seconds - passes[-1], passes[-1])] if event.tokens == paths else []
+    return steps
+
+
 def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, float]:
     """The ratios for which the project has targets, except the one for reading the weights."""
     by_name = {competitor.name: competitor for competitor in competitors}
@@ -232,6 +287,9 @@ def standard(pair: Pair, job: Job, rounds: int, deadline: float) -> tuple[str, d
         f"{LONG_TOKENS} private tokens each, the last step costs "
         f"{ratios['last_step_over_first']:.2f} times the first.\n"
     )
+    if pair.shape == "embedded":
+        ratios |= host_times(pair.ours, rounds)
+        text += "\n" + ratio_lines({k: v for k, v in ratios.items() if k.startswith("host_")})
     result = {
         "seconds": {competitor.name: competitor.measured.seconds for competitor in competitors},
         "kv_bytes": {competitor.name: competitor.measured.kv_bytes for competitor in competitors},

@@ -18,9 +18,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]  # for app, scripts 
 import torch  # noqa: E402
 import transformers  # noqa: E402
 
-from eab.figures.timings import with_spread  # noqa: E402
 from eab.models.machine import describe_machine  # noqa: E402
-from eab.timing import Clock, Timing  # noqa: E402
+from eab.timing import (  # noqa: E402
+    Clock,
+    Timing,
+    with_spread,
+)
 
 
 def command_line(description: str | None, quick: str) -> argparse.ArgumentParser:

@@ -43,11 +43,10 @@ from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.engine.scheduler import MAX_RUNNING, Scheduler
 from eab.events import Pause, TokensAppended
-from eab.figures.timings import ratio_words
 from eab.models.base import LanguageModel
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
-from eab.timing import MIN_REPEATS, Clock, Timing, take_turns, timed
+from eab.timing import MIN_REPEATS, Clock, Timing, ratio_words, take_turns, timed
 
 OPENINGS: Final = (
     "Once upon a time, there was a",

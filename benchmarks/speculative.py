@@ -38,12 +38,11 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
-from eab.figures.timings import in_ms
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
 from eab.models.sources import BUNDLED, EMBEDDED, EMBEDDED_DRAFT
 from eab.run import RunState, fold
-from eab.timing import Timing, comparison, take_turns, timed
+from eab.timing import Timing, comparison, in_ms, take_turns, timed
 
 FIXED: Final = 4
 PLAIN: Final = "plain"

@@ -14,8 +14,8 @@ from app.widgets.charts import csv_file, origin, white_background
 from app.widgets.measured import kv_allocation_section
 from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
 from eab.errors import ConfigError
-from eab.labs.batching import results
-from eab.labs.batching.results import (
+from eab.labs import batching as results
+from eab.labs.batching import (
     Workload,
     agreement_sentence,
     requests_table,
@@ -95,7 +95,7 @@ def three_ways() -> None:
 
 def draw(displayed: Entry[Report]) -> None:
     from eab.figures.schedule import Across
-    from eab.labs.batching.pictures import batching_figure
+    from eab.labs.charts import batching_figure
 
     report = displayed.state
     chart = st.container()
@@ -118,10 +118,12 @@ def draw(displayed: Entry[Report]) -> None:
     requests = csv_file("Requests", "requests.csv", requests_table, report)
     origin(report.began, displayed.live is not None)
     measured.numbers(results.BATCHING, displayed, [requests])
-    st.caption("Below: the KV memory of continuous batching. A step is a forward pass.")
-    begins = shown(report)["continuous"].first_token_passes()
-    first_steps = [begins[number] for number in sorted(begins)]
-    kv_allocation_section([*report.runs.values()], displayed.key, first_steps, white)
+    runs = [*report.runs.values()]
+    if runs[0].started.model.shares_rows:
+        st.caption("Below: the KV memory of continuous batching. A step is a forward pass.")
+        begins = shown(report)["continuous"].first_token_passes()
+        first_steps = [begins[number] for number in sorted(begins)]
+        kv_allocation_section(runs, displayed.key, first_steps, white)
 
 
 controls.ensure_defaults()

@@ -18,7 +18,7 @@ from eab.analysis.kv_allocation import best_r_of, demand_of
 from eab.config import AUTO, AllocationStep
 from eab.figures.captions import ENDINGS
 from eab.formatting import as_sentence
-from eab.labs.bmc.results import LABS, Experiment, fit_sentence, fitted
+from eab.labs.bmc import LABS, Experiment, fit_sentence, fitted
 from eab.labs.jobs import experiment_job
 from eab.labs.measurement import Report
 from eab.token_text import visible
@@ -119,8 +119,8 @@ def show_interrupted() -> None:
 
 def your_run() -> None:
     """Draw the run of the Explore page at another r, computed from its events."""
-    from eab.labs.bmc import results
-    from eab.labs.bmc.results import allocations_table
+    from eab.labs import bmc as results
+    from eab.labs.bmc import allocations_table
     from eab.labs.charts import chart_figure
 
     explored = tab.displayed()

@@ -13,7 +13,8 @@ from app.widgets.charts import csv_file, downloads, draw, metrics, quoted
 from app.widgets.glossary import plain
 from app.widgets.open_menu import upload
 from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
-from eab.analysis.merged_runs import Budget, independent_config, mean_tokens_per_text, same_prompt
+from eab.analysis.independent_texts import Budget, independent_config, mean_tokens_per_text
+from eab.analysis.merged_runs import same_prompt
 from eab.errors import ConfigError
 from eab.events.fields import MAX_LABEL
 from eab.formatting import counted
@@ -85,7 +86,7 @@ def out_of_date(a: Side, b: Side) -> str:
 
 def how_matched(a: Side) -> None:
     """Draw what the number of independent samples follows from, and what they see on average."""
-    from eab.figures.run_comparison import average_seen
+    from eab.analysis.independent_texts import average_seen
 
     count = independent_config(a.run, chosen_budget()).max_paths
     measures = {
@@ -109,7 +110,7 @@ def how_matched(a: Side) -> None:
 
 def labels(a: Side, b: Side) -> None:
     """Draw how likely the labels of either run, and the word that was typed, are in both."""
-    from eab.figures.label_comparison import (
+    from eab.figures.answers import (
         common_rules,
         comparison_figure,
         comparison_sentence,

@@ -9,15 +9,10 @@ from app.widgets.charts import csv_file, origin, white_background
 from app.widgets.measured import kv_allocation_section
 from app.widgets.status_line import show_problems
 from eab.config import BranchingConfig
+from eab.labs.caches import BYTES, CACHES_LAB
 from eab.labs.jobs import comparison_job
 from eab.labs.measurement import Report
-from eab.labs.variants.caches import (
-    BYTES,
-    CACHES_LAB,
-    paths_sentence,
-    reuse_sentence,
-)
-from eab.labs.variants.results import cache_variants, costs_table, variants_sentence
+from eab.labs.variants import cache_variants, costs_table, variants_sentence
 
 WHAT_THEY_DO = """
 For each token that a model processes, every layer computes two vectors: a key (K) and a value (V).
@@ -66,14 +61,10 @@ def results(displayed: Entry[Report]) -> None:
     with st.expander("What each cache does"):
         glossary.markdown(WHAT_THEY_DO)
     st.text(variants_sentence(report))
-    if saved := reuse_sentence(report):
-        st.text(saved)
-    tree = report.runs.get("tree")
-    if tree is not None and tree.started.model.shares_rows:
-        st.text(paths_sentence(tree))
     measured.answer(BYTES, displayed, white, title="Bytes copied and held")
     costs = csv_file("Costs", "costs.csv", costs_table, report)
     measured.numbers(CACHES_LAB, displayed, [costs])
+    tree = report.runs.get("tree")
     if tree is not None and tree.started.model.shares_rows and tree.steps:
         kv_allocation_section([tree], displayed.key, white=white)
 

@@ -13,10 +13,10 @@ from app.widgets.charts import downloads, origin, quoted
 from app.widgets.glossary import plain
 from app.widgets.status_line import show_problems, start_button, stop_button
 from eab.engine.job import continued_run_job
+from eab.labs import quantization as results
 from eab.labs.jobs import formats_job
 from eab.labs.measurement import Report
-from eab.labs.quantization import results
-from eab.labs.quantization.results import (
+from eab.labs.quantization import (
     RunPoint,
     missing_sentence,
     moved,

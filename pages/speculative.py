@@ -11,16 +11,20 @@ from app.widgets import controls, glossary, measured, model_choice
 from app.widgets.charts import chips, origin, white_background
 from app.widgets.status_line import show_problems
 from eab.config import BranchingConfig, DrafterName
+from eab.labs import drafts
+from eab.labs.drafts import DRAFTS, GAINS
 from eab.labs.jobs import comparison_job
 from eab.labs.measurement import Report
-from eab.labs.variants import drafts
-from eab.labs.variants.drafts import DRAFTS, GAINS, STEPS
-from eab.labs.variants.results import draft_length_variants, variants_sentence
+from eab.labs.variants import draft_length_variants, variants_sentence
 from eab.lessons import bundled_runs
 
 ONE_TEXT, WHOLE_TREE = "One text", "Whole tree"
 DRAFTERS: Final[tuple[DrafterName, ...]] = ("model", "prompt-lookup", "sibling-lookup")
 NEVER_FORKS: Final = 20.0  # nats
+WHEN_IT_PAYS = (
+    "Drafting pays where the text repeats what stands before it, as in an edit, and not where "
+    "every word is new, as in an open story."
+)
 HOW_IT_WORKS = """
 A forward pass of the model can process many tokens at once, but a decode step yields only one new
 token, because the token after it is not known yet. So a cheap **drafter** proposes the next few
@@ -54,12 +58,13 @@ def run() -> None:
 
 def results(displayed: Entry[Report]) -> None:
     report = displayed.state
-    st.text(DRAFTS.answer(report))
+    answer = st.container()
     text(report, displayed.key)
     with st.expander("How it works"):
         glossary.markdown(HOW_IT_WORKS)
     white = white_background()
-    measured.answer(STEPS, displayed, white, title="Tokens per forward pass")
+    with answer:
+        measured.answer(DRAFTS, displayed, white)
     st.text(variants_sentence(report))
     measured.numbers(DRAFTS, displayed)
     measured.answer(GAINS, displayed, white, title="When drafting saves time")
@@ -68,7 +73,7 @@ def results(displayed: Entry[Report]) -> None:
 def side_by_side() -> None:
     """Draw a recorded answer for which drafting pays beside one for which it does not."""
     pays, does_not = bundled_runs.prompt_lookup("edit"), bundled_runs.prompt_lookup("story")
-    st.text(drafts.paying_sentence(pays, does_not))
+    st.text(WHEN_IT_PAYS)
     columns = zip(st.columns(2), ("A text to edit", "An open story"), (pays, does_not), strict=True)
     for column, title, compared in columns:
         with column:
@@ -91,9 +96,7 @@ def text(report: Report, key: str) -> None:
         "Draft length", names, default=names[len(names) // 2], key=f"chips-{key}", required=True
     )
     shown = report.runs[length or names[0]]
-    tokens = drafts.chips(shown, shown.samples[0].lineage[-1])
-    st.text(drafts.chips_sentence(tokens))
-    chips(tokens, f"chips-{key}-{length}")
+    chips(drafts.chips(shown, shown.samples[0].lineage[-1]), f"chips-{key}-{length}")
 
 
 current, displayed = DRAFT_LENGTHS.current(), DRAFT_LENGTHS.displayed()

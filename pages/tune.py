@@ -12,7 +12,7 @@ from app.server import model_cache
 from app.state import polling, status, tuning
 from app.state.slot import Entry, note_in_url
 from app.state.tuning import PILOT, SWEEP
-from app.widgets import controls, measured, model_choice, recommender, sweep_editor, sweep_results
+from app.widgets import controls, measured, model_choice, sweep_editor, sweep_results
 from app.widgets.charts import csv_file, downloads, metrics, origin, white_background
 from app.widgets.glossary import plain
 from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
@@ -206,7 +206,7 @@ def worth() -> None:
 
 controls.ensure_defaults()
 sweep_editor.ensure_defaults()
-recommender.ensure_defaults()
+sweep_results.ensure_target()
 tuning.follow_link()
 sweeping = SWEEP.current().active  # before anything is drawn; see polling.watch
 piloting = PILOT.current().active
@@ -222,7 +222,7 @@ settings_tab, threshold_tab, worth_tab = st.tabs(
 if threshold_tab.open:
     note_in_url({VIEW: "threshold"})
     with threshold_tab:
-        recommender.show(piloting)
+        sweep_results.draw_recommender(piloting)
 elif worth_tab.open:
     note_in_url({VIEW: "worth"})
     with worth_tab:

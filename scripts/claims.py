@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from eab.formatting import counted
-from eab.labs.batching.results import timings, total_seconds
-from eab.labs.bmc.results import (
+from eab.labs.batching import timings, total_seconds
+from eab.labs.bmc import (
     Experiment,
     are_comparable,
     compared_r,
@@ -14,10 +14,10 @@ from eab.labs.bmc.results import (
     rejection_pairs,
     size_overheads,
 )
+from eab.labs.drafts import draft_length_results, plain_and_drafted
 from eab.labs.measurement import Report
-from eab.labs.quantization.results import rounded_formats, step_timings
-from eab.labs.variants.drafts import draft_length_results, plain_and_drafted
-from eab.labs.variants.results import costs_of
+from eab.labs.quantization import rounded_formats, step_timings
+from eab.labs.variants import costs_of
 from eab.timing import MIN_REPEATS, Timing, are_too_few, differs, fastest
 
 # A spread of more than this share of the median shows that something disturbed the machine.

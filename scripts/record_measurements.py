@@ -28,13 +28,16 @@ from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import RunsError
 from eab.events import Event, Progressed
-from eab.labs.batching.measure import compare_ways
-from eab.labs.batching.results import BATCHING, CLASS, MAX_REPEATS, PRESETS, Workload
-from eab.labs.bmc.measure import measure
-from eab.labs.bmc.results import EXPERIMENTS, LABS, Experiment
+from eab.labs.batching import BATCHING, CLASS, MAX_REPEATS, PRESETS, Workload
+from eab.labs.bmc import EXPERIMENTS, LABS, Experiment
+from eab.labs.caches import CACHES_LAB
+from eab.labs.drafts import DRAFTS
+from eab.labs.measure_batching import compare_ways
+from eab.labs.measure_bmc import measure
+from eab.labs.measure_quantization import measure_formats
+from eab.labs.measure_variants import run_variants
 from eab.labs.measurement import Lab, LabEvent, OfRun, Report, dumps
-from eab.labs.quantization.measure import measure_formats
-from eab.labs.quantization.results import FORMATS, steps_sentence
+from eab.labs.quantization import FORMATS, steps_sentence
 from eab.labs.tuning import default_sweep
 from eab.labs.tuning.cell import COSTS, GAINS
 from eab.labs.tuning.frontier import setting_points
@@ -42,10 +45,7 @@ from eab.labs.tuning.pictures import answer_sentence, sweep_measures
 from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.report import dumps as dumps_sweep
 from eab.labs.tuning.sweeping import report_sweep
-from eab.labs.variants.caches import CACHES_LAB
-from eab.labs.variants.drafts import DRAFTS
-from eab.labs.variants.measure import run_variants
-from eab.labs.variants.results import (
+from eab.labs.variants import (
     agree,
     cache_variants,
     draft_length_variants,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from eab import record
-from eab.analysis.merged_runs import independent_config
+from eab.analysis.independent_texts import independent_config
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Labelled, LabelRule, RunStarted

@@ -14,7 +14,7 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from eab.labs.quantization import measure
+from eab.labs import measure_quantization as measure
 from eab.labs.tuning.prompt_sets import QUESTIONS, STORIES
 from eab.models.sources import EMBEDDED_FOLDER
 from training.choices import (

@@ -26,10 +26,10 @@ from eab.engine.request import Request
 from eab.engine.scheduler import GPU_SHARE, KV_LIMIT_MIB, Scheduler
 from eab.errors import ModelError
 from eab.events import Pause
-from eab.labs.bmc.measure import measure
+from eab.labs import measure_quantization as quantization
+from eab.labs.measure_bmc import measure
 from eab.labs.measurement import Report
-from eab.labs.quantization import measure as quantization
-from eab.labs.variants.results import CACHES
+from eab.labs.variants import CACHES
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model, wrap_model
 from eab.models.quantized import formats

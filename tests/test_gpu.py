@@ -23,7 +23,7 @@ from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.errors import ModelError
 from eab.events import KvMeasured
-from eab.labs.variants.results import CACHES
+from eab.labs.variants import CACHES
 from eab.models.cuda_graphs import STREAMS, _free_streams
 from eab.models.loading import load_model, wrap_model
 from eab.run import fold

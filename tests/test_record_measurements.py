@@ -14,10 +14,10 @@ from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import RunsError
 from eab.events import Predicted
+from eab.labs.caches import CACHES_LAB
+from eab.labs.measure_variants import run_variants
 from eab.labs.measurement import LabEvent, OfRun, Report, Row
-from eab.labs.variants.caches import CACHES_LAB
-from eab.labs.variants.measure import run_variants
-from eab.labs.variants.results import (
+from eab.labs.variants import (
     PROMPT_REUSED,
     REPEATS,
     cache_variants,

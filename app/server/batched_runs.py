@@ -14,7 +14,7 @@ from app.server.estimate import QueuePosition, position_in
 from app.server.live_run import LiveRun, explain
 from app.server.rules import PRIVATE, KvTotal, Rules
 from eab import token_text
-from eab.analysis.schedule import PrefixesNow, ScheduledPass, ScheduleRecorder, SegmentNow
+from eab.analysis.schedule import ScheduledPass, ScheduleRecorder
 from eab.events import Event
 from eab.lessons.bundled_runs import prompts
 
@@ -107,6 +107,36 @@ def _is_bundled(request: "Request") -> bool:
     """Whether the prompt is bundled, so nothing in it was typed by a visitor."""
     typed = request.continued or request.messages or request.config.system
     return not typed and request.prompt in prompts()
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentNow:
+    """A segment at one moment."""
+
+    number: int
+    parent: int  # number of the segment before it; -1 for none
+    text: str | None  # None if the text is another visitor's
+    rows: int
+    readers: int  # runs that read the segment in place
+    found: int  # how many runs, or threshold probes, found the segment at their start
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixesNow:
+    """The prefix cache of a model at one moment."""
+
+    model: str  # with its weight format
+    row_bytes: int
+    byte_limit: int
+    tokens_asked: int  # tokens of all prompts since the model was loaded
+    tokens_found: int  # how many of these tokens did not have to be computed again
+    can_reuse: bool  # whether texts with the same start can share the model's rows
+    segments: Sequence[SegmentNow]  # parents come before their children
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes held by all segments."""
+        return self.row_bytes * sum(segment.rows for segment in self.segments)
 
 
 def _shown(

@@ -15,12 +15,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from app.server.admission import Admission
-from app.server.batched_runs import MAX_RUNNING, BatchedRuns, ServingNow, kv_total_bytes
+from app.server.batched_runs import (
+    MAX_RUNNING,
+    BatchedRuns,
+    PrefixesNow,
+    ServingNow,
+    kv_total_bytes,
+)
 from app.server.estimate import QueuePosition, position_in
 from app.server.live_run import LiveTask, explain, explain_restart
 from app.server.model_cache import DRAFT, ModelCache, give_back
 from app.server.rules import PRIVATE, Rules
-from eab.analysis.schedule import PrefixesNow
 from eab.engine.fair_queue import FairQueue
 from eab.engine.job import Job, JobContext, State
 from eab.engine.request import Request

@@ -14,7 +14,8 @@ from app.state.slot import Slot, has_ended_with_texts
 from app.state.slot import note_in_url as note_parameters
 from app.state.status import notify
 from eab import record
-from eab.analysis.merged_runs import Budget, independent_config, same_prompt
+from eab.analysis.independent_texts import Budget, independent_config
+from eab.analysis.merged_runs import same_prompt
 from eab.engine.job import continued_run_job
 from eab.lessons import bundled_runs
 from eab.run import RunFold, RunState, fold

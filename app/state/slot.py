@@ -15,9 +15,9 @@ from app.server.live_run import LiveRun, LiveTask
 from app.state import polling
 from app.state.process import owner, scope, worker
 from eab.engine.job import Job, State
-from eab.labs.bmc.results import EXPERIMENTS, Experiment, is_presentable
+from eab.labs.bmc import EXPERIMENTS, Experiment, is_presentable
 from eab.labs.measurement import Report
-from eab.labs.variants.results import has_all_runs
+from eab.labs.variants import has_all_runs
 from eab.lessons import bundled_runs
 from eab.run import RunFold
 from eab.weight_formats import AS_LOADED, split_name

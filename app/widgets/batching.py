@@ -9,16 +9,16 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.lib.streamlit_plotly_theme import GRAY_90
 
-from app.server.batched_runs import ServingNow
+from app.server.batched_runs import PrefixesNow, SegmentNow, ServingNow
 from app.state import polling
 from app.state.process import owner, worker
 from app.widgets.charts import metrics
 from app.widgets.glossary import plain
 from app.widgets.setting_widgets import KEPT
-from eab.analysis.schedule import PrefixesNow
+from eab import token_text
 from eab.errors import ConfigError
-from eab.formatting import counted, human_bytes
-from eab.labs.batching.results import (
+from eab.formatting import human_bytes, shortened
+from eab.labs.batching import (
     MAX_NEW_TOKENS,
     MAX_PATHS,
     MAX_PROMPT,
@@ -122,13 +122,11 @@ def requests(table: pd.DataFrame) -> tuple[ServingRequest, ...]:
     return tuple(asked)
 
 
-# The browser replaces this text colour by that of its theme, light or dark.
-
-
 EVERY: Final = 1.0  # seconds between redraws
 _WHAT: Final = (
     "The runs of all open tabs share forward passes. Each row is a slot of the batch, and each "
-    "bar is a run: striped during prefill, then plain. The bars show run numbers, not prompts."
+    "bar is a run: striped during prefill, then plain. The bars show run numbers, not prompts. "
+    "Other tasks (sweeps, measurements) measure times and share no forward passes."
 )
 _PREFIXES: Final = (
     "The prefix cache keeps the KV rows of computed texts as a tree: each segment "
@@ -155,13 +153,12 @@ def _redraw() -> None:
         "New tokens per second": f"{rate(passes) if busy else 0:.0f}",
         "KV bytes held": human_bytes(passes[-1].record.kv_bytes if passes and busy else 0),
     }
-    metrics(measures, "now")
-    st.text(_own(now) if busy else NOTHING_SERVED)
+    metrics(measures | _own(now), "now")
+    if not busy:
+        st.text(NOTHING_SERVED)
     last = now.passes[-1].ended_at if now.passes else 0.0
     drawn = _figure(now, now.at // EVERY if busy else last, busy)
     st.plotly_chart(drawn, key="serving-now", alt="What each slot served in the last seconds")
-    if now.taking_turns:
-        st.caption(_other_tasks_caption(now))
     if caches := worker().prefixes_now(owner()):
         st.header("Prefix cache: computed only once", help=_PREFIXES)
         for prefixes in caches:
@@ -170,12 +167,6 @@ def _redraw() -> None:
 
 
 def _draw_prefixes(prefixes: PrefixesNow) -> None:
-    from eab.figures.kv_allocation import (
-        COLUMNS,
-        prefix_measures,
-        prefix_rows,
-        why_no_prefixes,
-    )
     from eab.figures.tables import text_table
 
     st.subheader(plain(prefixes.model))
@@ -183,7 +174,60 @@ def _draw_prefixes(prefixes: PrefixesNow) -> None:
         st.text(reason)
         return
     metrics(prefix_measures(prefixes), prefixes.model)
-    st.table(text_table(prefix_rows(prefixes), COLUMNS))
+    st.table(text_table(prefix_rows(prefixes), _COLUMNS))
+
+
+_COLUMNS: Final = ("Text", "Rows", "Bytes", "Current readers", "Runs or probes that reused it")
+_LABEL: Final = 60  # characters
+_UNSHOWN: Final = "text of another run"
+
+
+def prefix_measures(now: PrefixesNow) -> dict[str, str]:
+    """What the prefix cache holds and has saved, by title."""
+    share = now.tokens_found / max(1, now.tokens_asked)
+    return {
+        "Segments": f"{len(now.segments):,}",
+        "Held": human_bytes(now.bytes_held),
+        "At most": human_bytes(now.byte_limit),
+        "Runs that read it": str(sum(one.readers for one in now.segments if one.parent < 0)),
+        "Prompt tokens": f"{now.tokens_asked:,}",
+        "Of these found": f"{share:.0%}",
+    }
+
+
+def why_no_prefixes(now: PrefixesNow) -> str:
+    """Why the prefix cache of a model is empty; empty if it is not."""
+    if now.segments:
+        return ""
+    if now.byte_limit and not now.tokens_asked:
+        return "Empty: no run has been made yet."
+    if now.byte_limit:
+        most = human_bytes(now.byte_limit)
+        return f"Empty: no text fitted into it (at most {most}), or runs needed the memory."
+    if now.can_reuse:
+        return "Turned off (rule prefix_cache_mib)."
+    return (
+        "The memory of this model cannot be reused for a longer text: its states are those after "
+        "the last token, or its rows depend on the length."
+    )
+
+
+def prefix_rows(now: PrefixesNow) -> list[list[str]]:
+    """The segments as table rows: text, rows, bytes, readers, found."""
+    return [
+        [
+            _label(segment),
+            f"{segment.rows:,}",
+            human_bytes(segment.rows * now.row_bytes),
+            f"{segment.readers}",
+            f"{segment.found:,}",
+        ]
+        for segment in now.segments
+    ]
+
+
+def _label(segment: SegmentNow) -> str:
+    return shortened(_UNSHOWN if segment.text is None else token_text.visible(segment.text), _LABEL)
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)
@@ -203,15 +247,9 @@ def _timed(now: ServingNow) -> "list[TimedPass]":
     return [TimedPass(shared.ended_at - end, shared.record) for shared in now.passes]
 
 
-def _own(now: ServingNow) -> str:
+def _own(now: ServingNow) -> dict[str, str]:
+    """The number of this tab's newest run, and how many other tasks there are, if there are any."""
     owners = {run: tab for shared in now.passes for run, tab in shared.owners.items()}
-    own = [run for run, tab in owners.items() if tab == owner()]
-    return f"Your run is number {max(own)}." if own else ""
-
-
-def _other_tasks_caption(now: ServingNow) -> str:
-    tasks = counted(now.taking_turns, "other task")
-    return (
-        f"{tasks} (sweeps, measurements) of all tabs, which measure times and share no forward "
-        "passes."
-    )
+    own = [run for run, tab in owners.items() if now.busy and tab == owner()]
+    found = {"Your run": str(max(own))} if own else {}
+    return found | ({"Other tasks": str(now.taking_turns)} if now.taking_turns else {})

@@ -13,13 +13,13 @@ from typing import Any, Final, Literal
 import msgspec
 import streamlit as st
 
-from app.server import links, page_files
+from app.server import http, links
 from app.server.links import Link
 from eab.board.messages import Feed
 from eab.config import AllocationStep
 from eab.run import RunState
 
-_FILES: Final = page_files.component()
+_FILES: Final = http.component()
 _mount: Final[Callable[..., object]] = st.components.v2.component(
     "eab_board", js=_FILES["js"], css=_FILES.get("css")
 )

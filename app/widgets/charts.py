@@ -127,5 +127,5 @@ _mount: Final[Callable[..., object]] = st.components.v2.component(
 
 
 def chips(tokens: Sequence[dict[str, str]], key: str) -> None:
-    """Draw these tokens, as `eab.labs.variants.drafts.chips` returns them."""
+    """Draw these tokens, as `eab.labs.drafts.chips` returns them."""
     _mount(key=key, data={"chips": list(tokens)})

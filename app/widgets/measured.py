@@ -12,7 +12,7 @@ from app.widgets import glossary
 from app.widgets.charts import File, csv_file, downloads, draw
 from eab.analysis.kv_allocation import kv_allocation
 from eab.caches.blocks import BLOCK_SIZE
-from eab.formatting import counted
+from eab.formatting import human_bytes
 from eab.labs.measurement import Lab, Report, dumps, rows_table
 from eab.run import RunState
 
@@ -70,7 +70,9 @@ def kv_allocation_section(
     first_steps: Sequence[int] | None = None,
     white: bool = False,
 ) -> None:
-    """Draw what runs with the tree cache reserve per scheme; see `kv_allocation`."""
+    """Draw what runs of one model with rows in a tree cache reserve per scheme; see
+    `kv_allocation`.
+    """
     from eab.figures import kv_allocation as figures
 
     st.header("Slabs, blocks or rows")
@@ -79,20 +81,12 @@ def kv_allocation_section(
     size = st.segmented_control(
         "Rows per block", BLOCK_SIZES, default=BLOCK_SIZE, key="block_size", required=True
     )
-    trees = [
-        (run, begin)
-        for run, begin in zip(runs, first_steps or [0] * len(runs), strict=True)
-        if run.started.config.cache == "tree" and run.started.model.shares_rows
-    ]
-    if len(trees) < len(runs):
-        st.caption(f"Left out: {counted(len(runs) - len(trees), 'run')} without rows in a tree.")
-    if any(run.started.model.window_rows for run, _ in trees):
+    if any(run.started.model.window_rows for run in runs):
         st.caption("Rows that sliding-window layers no longer read are counted, too.")
-    if any(run.started.model.state_bytes for run, _ in trees):
-        st.caption("Only rows are counted, not the states of the paths.")
-    allocation = kv_allocation(
-        [run for run, _ in trees], size or BLOCK_SIZE, [at for _, at in trees]
-    )
+    if states := runs[0].started.model.state_bytes:
+        each = human_bytes(states)
+        st.caption(f"Only rows are counted, not the states of the paths ({each} each).")
+    allocation = kv_allocation(runs, size or BLOCK_SIZE, first_steps)
     draw(
         "",
         figures.allocation_sentence(allocation),

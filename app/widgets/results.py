@@ -20,7 +20,6 @@ from eab.figures.captions import (
     cost_sentence,
     file_stem,
     has_bounds,
-    weight_sentence,
 )
 from eab.figures.uncertainty import forks_sentence, nats, uncertainty_sentence
 from eab.run import RunState
@@ -63,7 +62,6 @@ def show(opened: OpenRun, run: RunState) -> None:
 def _texts(_: OpenRun, run: RunState) -> None:
     from eab.figures.tables import readable, samples_table
 
-    st.text(weight_sentence(run))
     table = samples_table(run)
     for name in ("log_prob", "mean_entropy"):
         table[name] = table[name].map(nats)

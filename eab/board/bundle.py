@@ -15,6 +15,7 @@ one per statement, from the start of a line; and a template literal is on one li
 """
 
 import re
+from functools import lru_cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Final, Literal
@@ -31,6 +32,7 @@ _LEFT_OVER: Final = re.compile(  # another import or export, or a line in which 
 )
 
 
+@lru_cache(maxsize=8)
 def javascript(host: Host, folder: Path = FOLDER) -> str:
     """A single module without imports: the module of this host with everything that it needs.
 

@@ -205,7 +205,7 @@ def _prompt(stage: Xml.Element, run: RunState, layout: Layout) -> None:
     prompt = shorten(token_text.visible(run.started.beginning), PROMPT_LONGEST)
     middle = layout.y[0] if layout.y else layout.height / 2
     _frame(stage, 0, middle, layout.prompt_width, BOX_HEIGHT, {"fill": "#e0eef6"})
-    _text(stage, 10, middle + 4.5, prompt)
+    _text(stage, 10, middle + 4.5, prompt, style=_fitted(prompt))
 
 
 def _edge(stage: Xml.Element, path: Path, layout: Layout) -> None:
@@ -228,7 +228,8 @@ def _box(stage: Xml.Element, path: Path, layout: Layout) -> None:
     pruned = path.status in _ASIDE
     dashes = {"stroke-dasharray": "4 3"} if pruned else {}
     _frame(stage, x, y, width, STUB_HEIGHT if pruned else BOX_HEIGHT, {"fill": "#ffffff", **dashes})
-    _text(stage, x + 11, y + 4, shorten("".join(pieces(path)), LONGEST), _SOFT if pruned else _INK)
+    words = shorten("".join(pieces(path)), LONGEST)
+    _text(stage, x + 11, y + 4, words, _SOFT if pruned else _INK, _fitted(words))
     is_cut = path.finish_reason == "length" and not pruned
     sign, colour = ("→", _ENDED) if is_cut else _MARKS[path.status]
     _text(stage, x + width + 4, y + 4.5, sign, colour)
@@ -255,6 +256,11 @@ def _text(
 ) -> None:
     place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "fill": colour, "xml:space": "preserve"}
     Xml.SubElement(stage, "text", {**place, **(style or {})}).text = words
+
+
+def _fitted(words: str) -> dict[str, str]:
+    """Gives words the width of their box, in any font."""
+    return {"textLength": f"{text_width(words):.0f}", "lengthAdjust": "spacingAndGlyphs"}
 
 
 def picture(svg: str, words: str) -> str:

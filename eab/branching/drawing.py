@@ -8,14 +8,16 @@ device, the distributions are copied: a few milliseconds for a hundred paths.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 BLOCK: Final = 256  # tokens
+_GROUP: Final = 64  # tokens, of which the largest is found first
 
 _Numbers = NDArray[Any]
 
@@ -40,18 +42,26 @@ def block_sums(probs: Tensor) -> Tensor:
 
 def largest(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The largest numbers of each row, descending, and their columns, (P, count) each: as `topk`,
-    which is slow over a vocabulary, but only among the blocks with the largest maxima.
+    which is slow over a vocabulary, but only among the groups with the largest maxima.
     """
-    whole = rows.shape[1] // BLOCK
+    whole = rows.shape[1] // _GROUP
     if whole < 2 * count:
         return tuple(rows.topk(count, dim=-1))  # type: ignore[return-value]
-    maxima = rows[:, : whole * BLOCK].unflatten(1, (whole, BLOCK)).amax(dim=-1)
-    blocks = maxima.topk(count, dim=-1, sorted=False).indices
-    columns = blocks[:, :, None] * BLOCK + torch.arange(BLOCK, device=rows.device)
-    after = torch.arange(whole * BLOCK, rows.shape[1], device=rows.device)
-    columns = torch.cat([columns.flatten(1), after.expand(len(rows), -1)], dim=1)
-    found = rows.gather(1, columns).topk(count, dim=-1)
-    return found.values, columns.gather(1, found.indices)
+    groups = rows[:, : whole * _GROUP].unflatten(1, (whole, _GROUP))
+    best = groups.amax(dim=-1).topk(count, dim=-1, sorted=False).indices
+    among = groups.gather(1, best[:, :, None].expand(-1, -1, _GROUP)).flatten(1)
+    found = torch.cat([among, rows[:, whole * _GROUP :]], dim=1).topk(count, dim=-1)
+    best = functional.pad(best, (0, 1), value=whole)  # what is left over comes last
+    columns = best.gather(1, found.indices // _GROUP) * _GROUP + found.indices % _GROUP
+    return found.values, columns
+
+
+class Draw(NamedTuple):
+    """A token that was drawn."""
+
+    token: int | None  # None if none can be
+    inside: float  # where in the interval of the token the random number lies, in [0, 1)
+    total_probability: float  # of all tokens that could be drawn
 
 
 def draws(
@@ -59,9 +69,8 @@ def draws(
     indices: Sequence[int],
     uniforms: Sequence[float],
     hidden: Sequence[tuple[int, int]],
-) -> Sequence[Sequence[float]]:
-    """For each draw: the token, where in its interval the random number lies, the probability of
-    all tokens that could be drawn, and ln p of the token.
+) -> list[Draw]:
+    """Draw a token from each of these rows.
 
     Args:
         of: On the host.
@@ -70,9 +79,8 @@ def draws(
         hidden: Pairs of a draw and a token that it must not take; all pairs of a row belong to one
             draw.
     """
-    scores, probs = _array(of.scores), _array(of.probs)
-    best, log_total = _array(of.best), _array(of.log_total)
-    rows, blocks = np.array(indices), _array(of.blocks)[indices]
+    probs, rows = _array(of.probs), np.array(indices)
+    blocks = _array(of.blocks)[rows]
     draw, token = np.array(hidden, dtype=np.int64).reshape(-1, 2).T
     if hidden:
         blocks[draw, token // BLOCK] = _sums_without(probs, rows[draw], token)
@@ -86,10 +94,8 @@ def draws(
     at, rest = _search(inside, rest)
     with np.errstate(invalid="ignore", divide="ignore"):
         place = np.minimum(rest / inside[np.arange(len(at)), at], 1 - 2.0**-53)
-        tokens = block * BLOCK + at
-        columns = np.minimum(tokens, scores.shape[1] - 1)
-        log_probs = scores[rows, columns] - best[rows] - log_total[rows]
-    return list(zip(*(part.tolist() for part in (tokens, place, totals, log_probs)), strict=True))
+    found = zip((block * BLOCK + at).tolist(), place.tolist(), totals.tolist(), strict=True)
+    return [Draw(token if total > 0 else None, inside, total) for token, inside, total in found]
 
 
 def _sums_without(probs: _Numbers, rows: _Numbers, tokens: _Numbers) -> _Numbers:
@@ -104,9 +110,10 @@ def _sums_without(probs: _Numbers, rows: _Numbers, tokens: _Numbers) -> _Numbers
 
 def _block(probs: _Numbers, rows: _Numbers, block: _Numbers) -> _Numbers:
     """The probabilities of one block of tokens at each of these rows, (N, BLOCK)."""
-    at, size = block[:, None] * BLOCK + np.arange(BLOCK), probs.shape[1]
-    own: _Numbers = probs[rows[:, None], np.minimum(at, size - 1)]
-    own[at >= size] = 0.0
+    size = probs.shape[1]
+    starts = rows * size + block * BLOCK
+    own: _Numbers = probs.take(starts[:, None] + np.arange(BLOCK), mode="clip")
+    own[block == size // BLOCK, size % BLOCK :] = 0.0  # the last block may be shorter
     return own
 
 
@@ -127,9 +134,11 @@ def _array(tensor: Tensor) -> _Numbers:
     return tensor.numpy()
 
 
-def log_probs_of(of: Distributions, rows: Tensor, tokens: Tensor) -> Tensor:
-    """ln p of one token at each of these rows, (N,) float64."""
-    return (of.scores[rows, tokens] - of.best[rows] - of.log_total[rows]).double()
+def log_probs_of(of: Distributions, rows: _Numbers, tokens: _Numbers) -> list[float]:
+    """ln p of one token at each of these rows, (N,); on the host."""
+    scores, best, log_total = (_array(each) for each in (of.scores, of.best, of.log_total))
+    with np.errstate(invalid="ignore"):
+        return (scores[rows, tokens] - best[rows] - log_total[rows]).tolist()  # type: ignore
 
 
 def on_host(*tensors: Tensor) -> list[Tensor]:

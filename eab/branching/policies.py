@@ -16,7 +16,8 @@ paths the path limit drops.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from eab.branching.arithmetic import ArithmeticPolicy
 from eab.branching.beam import BeamPolicy

@@ -4,8 +4,9 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from eab.branching.random_streams import Purpose, child_stream_key, uniform
 from eab.config import BranchingConfig
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from eab.branching.sampling import Predictions, RestDraw
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Struct, frozen=True, gc=False):
     """A live or finished path."""
 
     path: int
@@ -27,8 +27,7 @@ class Leaf:
     tokens: int = 0  # how many new tokens it has, which is the step of its next one
 
 
-@dataclass(frozen=True, slots=True)
-class Child:
+class Child(Struct, frozen=True, gc=False):
     """One continuation of a leaf by one token."""
 
     leaf: Leaf

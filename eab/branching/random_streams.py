@@ -15,6 +15,7 @@ from typing import Final
 
 ROOT: Final = 0
 _PRUNING: Final = 2**64 - 1
+_WORDS: Final = struct.Struct("<4Q")
 
 
 class Purpose(IntEnum):
@@ -41,5 +42,4 @@ def child_stream_key(stream_key: int, step: int, token: int) -> int:
 
 
 def _hash(*words: int) -> int:
-    packed = struct.pack(f"<{len(words)}Q", *words)
-    return int.from_bytes(blake2b(packed, digest_size=8).digest(), "little")
+    return int.from_bytes(blake2b(_WORDS.pack(*words), digest_size=8).digest(), "little")

@@ -1,9 +1,8 @@
 """From logits to the processed distribution, its entropy, and draws from it."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
 from itertools import accumulate, groupby
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -11,32 +10,31 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from eab.branching.drawing import Distributions, block_sums, draws, largest, log_probs_of, on_host
+from eab.branching.drawing import (
+    Distributions,
+    Draw,
+    block_sums,
+    draws,
+    largest,
+    log_probs_of,
+    on_host,
+)
 from eab.branching.filters import filtered
 from eab.config import WARPERS, BranchingConfig
 
+_Numbers: TypeAlias = NDArray[np.float64]
 CANDIDATES = 8  # how many of the most likely tokens are listed, at least
 # What a Predictions holds for each row.
 _TENSORS: Final = ("_scores", "_probs", "_blocks", "_best", "_log_total", "_best_logit")
-_LISTS: Final = ("entropies", "top_tokens", "top_probabilities", "_known", "drawn", "rests")
+_LISTS: Final = ("entropies", "top_tokens", "top_probabilities", "drawn", "rests")
 
 
-@dataclass(frozen=True, slots=True)
-class RestDraw:
+class RestDraw(NamedTuple):
     """One more token to draw at a row, with a few tokens excluded."""
 
     index: int
     uniform: float
     excluded: Sequence[int]  # tokens that must not be drawn; the rest is renormalised
-
-
-@dataclass(frozen=True, slots=True)
-class Draw:
-    """A token that was drawn."""
-
-    token: int | None
-    inside: float  # where in the interval of the token the random number lies, in [0, 1)
-    total_probability: float  # of all tokens that could be drawn
 
 
 class Predictions:
@@ -67,20 +65,14 @@ class Predictions:
         tops = _by_settings(
             self._probs, runs, listed, lambda probs, config: _top(probs, listed(config), width)
         )
-        probs, tokens = tops.split(width, dim=1)
-        best = self._scores.gather(1, tokens.long())
-        self._best, self._best_logit = best[:, 0], scores.gather(1, tokens[:, :1].long())
-        best = best - best[:, :1]  # so that a common offset, however large, rounds nothing away
-        log_total = -probs[:, :1].to(best.dtype).log()  # ln Z
-        self._log_total = log_total[:, 0]
-        entropies = self._entropies(log_total)
-        numbers = self._to_host(torch.cat([entropies, best - log_total, tops], dim=1))
+        most, best = tops[:, :1].to(scores.dtype), tops[:, width : width + 1].long()
+        self._best, self._best_logit = self._scores.gather(1, best)[:, 0], scores.gather(1, best)
+        self._log_total = -most.log()[:, 0]  # ln Z, with scores relative to the best one
+        numbers = self._to_host(torch.cat([self._entropies()[:, None], tops], dim=1))
         self.entropies = numbers[:, 0].tolist()
-        lists = _lower_first(numbers[:, 1:].reshape(len(numbers), 3, width))
-        self.top_probabilities = lists[:, 1].tolist()
-        self.top_tokens = lists[:, 2].astype(np.int64).tolist()
-        rows = zip(self.top_tokens, lists[:, 0].tolist(), strict=True)
-        self._known = [dict(zip(*row, strict=True)) for row in rows]  # ln p of the top tokens
+        probs, tokens = _lower_first(numbers[:, 1 : 1 + width], numbers[:, 1 + width :])
+        self.top_probabilities = probs.tolist()
+        self.top_tokens = tokens.astype(np.int64).tolist()
         self.drawn = [None] * len(numbers)
         self.rests = [None] * len(numbers)
 
@@ -92,10 +84,10 @@ class Predictions:
         return held[0].numpy()
 
     @classmethod
-    def joined(cls, sources: Sequence[tuple["Predictions", int]]) -> "Predictions":
+    def joined(cls, sources: list[tuple["Predictions", int]]) -> "Predictions":
         """One batch from rows of others, which may come from several forward passes."""
-        first, whole = sources[0][0], list(range(len(sources[0][0].entropies)))
-        if all(source is first for source, _ in sources) and [at for _, at in sources] == whole:
+        first = sources[0][0]
+        if sources == [(first, at) for at in range(len(first.entropies))]:
             return first
         joined = cls.__new__(cls)
         for name in _TENSORS:
@@ -116,11 +108,11 @@ class Predictions:
                 setattr(part, name, getattr(self, name)[end - count : end])
         return parts
 
-    def _entropies(self, log_total: Tensor) -> Tensor:
-        """H = ln Z - sum p x score, with scores relative to the best one; (P, 1) each."""
+    def _entropies(self) -> Tensor:
+        """H = ln Z - sum p x score, with scores relative to the best one; (P,)."""
         # An impossible token gives 0 x -inf, which must count as 0.
-        mean = (self._scores - self._best[:, None]).mul_(self._probs).nansum(dim=-1, keepdim=True)
-        return (log_total - mean).clamp(min=0.0)
+        mean = (self._scores - self._best[:, None]).mul_(self._probs).nansum(dim=-1)
+        return (self._log_total - mean).clamp(min=0.0)
 
     def draw_next(self, uniforms: Sequence[float], rests: Sequence[RestDraw]) -> None:
         """Fill `drawn` and `rests`: draw a token at every batch index, each with a random number,
@@ -160,14 +152,7 @@ class Predictions:
         if not indices:
             return []
         hidden = [(draw, token) for draw, some in enumerate(excluded) for token in some]
-        drawn = []
-        numbers = draws(self._of, indices, uniforms, hidden)
-        for index, (number, place, total, log_prob) in zip(indices, numbers, strict=True):
-            token = int(number) if total > 0 else None
-            drawn.append(Draw(token, place, total))
-            if token is not None:
-                self._known[index].setdefault(token, log_prob)
-        return drawn
+        return draws(self._of, indices, uniforms, hidden)
 
     @property
     def probabilities(self) -> Tensor:
@@ -182,9 +167,7 @@ class Predictions:
 
     def log_prob(self, indices: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """ln p of one token at each of these batch indices; an index may occur several times."""
-        pairs = list(zip(indices, tokens, strict=True))
-        self._look_up(pairs)
-        return [self._known[index][token] for index, token in pairs]
+        return log_probs_of(self._of, np.array(indices, np.int64), np.array(tokens, np.int64))
 
     def best_logits(self, count: int, temperature: float) -> Tensor:
         """The logits of the most likely tokens, (P, count), or minus infinity for tokens that the
@@ -203,25 +186,15 @@ class Predictions:
         possible = places[values > -torch.inf].tolist()
         return [divmod(place, self._scores.shape[1]) for place in possible]
 
-    def _look_up(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Compute ln p of these pairs of batch index and token, unless already known."""
-        new = [(index, token) for index, token in pairs if token not in self._known[index]]
-        if new:
-            rows, columns = torch.tensor(new).T
-            values = log_probs_of(self._of, rows, columns).tolist()
-            for (index, token), log_prob in zip(new, values, strict=True):
-                self._known[index][token] = log_prob
 
-
-def _lower_first(listed: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Put the lower of equally likely tokens first, like argmax; topk may choose any order.
-    `listed` holds ln p, p, and the token, most likely first, (P, 3, width).
+def _lower_first(probs: _Numbers, tokens: _Numbers) -> tuple[_Numbers, _Numbers]:
+    """Put the lower of equally likely tokens first, like argmax; topk may choose any order. The
+    arguments list them most likely first, (P, width).
     """
-    probs, tokens = listed[:, 1], listed[:, 2]
     if not ((probs[:, 1:] == probs[:, :-1]) & (probs[:, 1:] > 0)).any():
-        return listed
+        return probs, tokens
     order = np.lexsort((tokens, -probs), axis=1)
-    return np.take_along_axis(listed, order[:, None], axis=2)
+    return np.take_along_axis(probs, order, axis=1), np.take_along_axis(tokens, order, axis=1)
 
 
 def _by_settings(

@@ -9,12 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 
+from msgspec.structs import replace
+
 from eab.branching.policy import (
     At,
     Child,
     Leaf,
     Member,
     Seeded,
+    children_of,
     drawn_token,
     log_prob_of,
     stream_key_of,
@@ -71,7 +74,7 @@ class StochasticBeamPolicy(Seeded):
         values = self._extended(beam, finished, predictions, step)
         if len(values) > self._config.max_paths:
             self.kappa = max(self.kappa, values[self._config.max_paths])
-        families = [self._family(options, predictions, index) for index, options in enumerate(beam)]
+        families = self._families(beam, predictions)
         for stream_key in live:
             del self._perturbed[stream_key]
         for family, options in zip(families, beam, strict=True):
@@ -127,14 +130,18 @@ class StochasticBeamPolicy(Seeded):
             grown.append(at)
         return grown
 
-    def _family(self, options: _Continuations, predictions: Predictions, index: int) -> list[Child]:
-        kept = max(1, sum(value > self.kappa for value in options.perturbed))
-        tokens = options.tokens[:kept]
-        log_probs = predictions.log_prob([index] * kept, tokens)
-        leaf = options.leaf
+    def _families(
+        self, beam: Sequence[_Continuations], predictions: Predictions
+    ) -> list[list[Child]]:
+        choices, heirs = [], []
+        for options in beam:
+            kept = max(1, sum(value > self.kappa for value in options.perturbed))
+            choices.append([(token, 1.0) for token in options.tokens[:kept]])
+            heirs.append(options.tokens[0])
+        families = children_of([one.leaf for one in beam], predictions, choices, heirs)
         return [
-            Child(leaf, token, log_prob, leaf.weight * math.exp(log_prob), number == 0)
-            for number, (token, log_prob) in enumerate(zip(tokens, log_probs, strict=True))
+            [replace(child, weight=child.weight * math.exp(child.token_log_prob)) for child in own]
+            for own in families
         ]
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:

@@ -16,6 +16,7 @@ from torch.nn import functional
 from eab.caches.attention import attention_mask, by_group, masked_attention
 from eab.caches.base import ForwardBatch, KVCache, batch_of
 from eab.caches.ledger import Ledger
+from eab.caches.row_table import ranges
 from eab.caches.rows_read import ListedRows
 from eab.caches.shape import ORDINARY, KVShape, LayerAttention, Reach, to_device
 
@@ -108,7 +109,8 @@ class PerPathCache(KVCache):
         """The rows that the last `new` of `length` tokens see."""
         key = (length, new, reach)
         if key not in self._listed:
-            self._listed[key] = ListedRows(reach.causal(length, new))
+            positions = np.arange(length - new, length)
+            self._listed[key] = ListedRows(ranges(reach.first(positions), positions + 1))
         return self._listed[key]
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:

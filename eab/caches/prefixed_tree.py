@@ -86,7 +86,7 @@ class PrefixedTreeCache(TreeCache):
         in_place = self._leading_in_place(lengths)
         self._held = chain[in_place - 1][0] if in_place else None
         self._prefixes.cache.let_go(known, until=self._held)
-        self._table.lengths[0] = self.rows_in_place = sum(lengths[:in_place])
+        self._table.before = self.rows_in_place = sum(lengths[:in_place])
         self._to_copy = [rows for _, rows in chain[in_place:]]
         self._tokens_reused = sum(lengths)
         self._copied_tokens = text[self.rows_in_place : self._tokens_reused]

@@ -10,38 +10,20 @@ from typing import Final, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from eab.caches.attention import attention_mask, attention_with_lse, by_group, masked_attention
+from eab.caches.row_table import RowLists
 from eab.caches.shape import KVShape, LayerAttention, MaskKind, to_device
 
 
-def lists_of_rows(
-    seen: NDArray[np.bool_], positions: NDArray[np.int64] | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows that each token sees, (T, C), token after token, and where those of each token
-    start, (T + 1,).
-
-    They are listed by their positions, (C,), so the sums of a token do not depend on which rows
-    its path has been given; None if the rows lie in this order.
-    """
-    tokens, rows = seen.shape
-    order = np.arange(rows)
-    if positions is not None and (positions[1:] < positions[:-1]).any():
-        order = np.argsort(positions, kind="stable")
-        seen = seen[:, order]
-    flat = np.flatnonzero(seen)
-    return order[flat % rows], np.searchsorted(flat, np.arange(tokens + 1) * rows)
-
-
 class ListedRows:
-    """The rows that each token sees, in a list for compiled code."""
+    """The rows that each token reads, in a list for compiled code, on the CPU; at least one row for
+    each token.
+    """
 
-    def __init__(self, seen: NDArray[np.bool_], positions: NDArray[np.int64] | None = None) -> None:
-        """See `lists_of_rows`; on the CPU, and at least one row for each token."""
-        rows, starts = lists_of_rows(seen, positions)
-        self._rows, self._starts = torch.from_numpy(rows), torch.from_numpy(starts)
+    def __init__(self, lists: RowLists) -> None:
+        self._rows, self._starts = map(torch.from_numpy, lists)
 
     def attend(
         self, query: Tensor, keys: Tensor, values: Tensor, scale: float, layer: LayerAttention
@@ -113,38 +95,30 @@ class MaskedRows(PlainRows):
         return out.permute(2, 0, 1, 3).flatten(1, 2)
 
 
-def masked_rows(
-    shape: KVShape, seen: NDArray[np.bool_], placed: Tensor, padded: bool
-) -> MaskedRows:
-    """The rows that each token sees, (T, C), under a mask; without padding, from the first row that
-    some token sees.
-
-    Args:
-        placed: `seen` on the device.
+def masked_rows(shape: KVShape, lists: RowLists, end: int, padded: bool) -> MaskedRows:
+    """The rows before `end` under a mask; without padding, from the first row that some token
+    reads.
     """
-    first, end = 0, seen.shape[1]
+    first, tokens = 0, len(lists.starts) - 1
     if not padded:
-        first = int(seen.any(axis=0).argmax())  # later if the layer reads only the last tokens
-        if seen[:, first:].all():
+        first = int(lists.rows.min())  # later if the layer reads only the last tokens
+        if len(lists.rows) == tokens * (end - first):
             return MaskedRows(first, end, None)
-    return MaskedRows(first, end, attention_mask(placed[:, first:], shape.dtype))
+    [seen] = to_device(shape.device, lists.mask(end)[:, first:])
+    return MaskedRows(first, end, attention_mask(seen, shape.dtype))
 
 
 class GatheredRows(PlainRows):
     """The rows of each token, copied into one batch of texts; a mask fills up the shorter ones."""
 
-    def __init__(
-        self, seen: NDArray[np.bool_], positions: NDArray[np.int64], device: torch.device
-    ) -> None:
-        """See `lists_of_rows`."""
-        rows, starts = lists_of_rows(seen, positions)
-        lengths = np.diff(starts)
+    def __init__(self, lists: RowLists, device: torch.device) -> None:
+        lengths = np.diff(lists.starts)
         filled = np.arange(lengths.max()) < lengths[:, None]
         table = np.zeros(filled.shape, dtype=np.int64)
-        table[filled] = rows
+        table[filled] = lists.rows
         self._rows, filled_in = to_device(device, table.ravel(), filled)
         self._filled = None if filled.all() else filled_in  # (T, L)
-        self._tokens = len(seen)
+        self._tokens = len(lengths)
         self._room: dict[tuple[int, ...], Tensor] = {}  # for all layers: new memory takes time
 
     def _inputs(
@@ -199,56 +173,28 @@ class Reading(Protocol):
         """
 
 
-def seen_by_kind(
-    kinds: Sequence[MaskKind],
-    visible: NDArray[np.bool_],
-    positions: NDArray[np.int64],
-    row_positions: NDArray[np.int64],
-) -> list[NDArray[np.bool_]]:
-    """The rows that each token sees in the layers of each kind, (T, C); `visible` itself if these
-    layers see all that the path sees.
-
-    Args:
-        visible: Which rows each path sees, (T, C).
-        positions: The positions of the tokens, (T,).
-        row_positions: The positions of the rows, (C,).
-    """
-    last = int(positions.max())
-    return [
-        visible if reach.sees_all_up_to(last) else visible & reach.sees(positions, row_positions)
-        for reach, *_ in kinds
-    ]
-
-
 def plan_readings(
-    shape: KVShape,
-    kinds: Sequence[MaskKind],
-    seen: Sequence[tuple[NDArray[np.bool_], Tensor]],
-    row_positions: NDArray[np.int64],
-    padded: bool,
+    shape: KVShape, kinds: Sequence[MaskKind], lists: Sequence[RowLists], end: int, padded: bool
 ) -> list[Reading]:
-    """What the layers of each of these kinds read of the first rows, whose positions are given, by
-    `seen_by_kind`, on the host and on the device. Padded attention reads all of them under a mask,
-    so its shapes stay the same until the tensors grow.
+    """How the layers of each kind read the rows before `end` that are listed for them. Padded
+    attention reads all of them under a mask, so its shapes stay the same until the tensors grow.
     """
     made: dict[tuple[object, ...], Reading] = {}
-    end = len(row_positions)
-    for (whole, placed), kind in zip(seen, kinds, strict=True):
-        key = (id(whole), *kind[1:])
+    for own, kind in zip(lists, kinds, strict=True):
+        key = (id(own), *kind[1:])
         if key in made:
             continue
-        rows = whole[:, :end]
         if kind.is_compiled and not padded:
-            made[key] = ListedRows(rows, row_positions)
-        elif kind.is_fused and not padded and gathering_reads_less(rows):
-            made[key] = GatheredRows(rows, row_positions, shape.device)
+            made[key] = ListedRows(own)
+        elif kind.is_fused and not padded and gathering_reads_less(own, end):
+            made[key] = GatheredRows(own, shape.device)
         else:
-            made[key] = masked_rows(shape, rows, placed[:, :end], padded)
-    return [made[id(whole), *kind[1:]] for (whole, _), kind in zip(seen, kinds, strict=True)]
+            made[key] = masked_rows(shape, own, end, padded)
+    return [made[id(own), *kind[1:]] for own, kind in zip(lists, kinds, strict=True)]
 
 
-def gathering_reads_less(seen: NDArray[np.bool_]) -> bool:
-    """Whether gathering the rows that each token sees, (T, C), reads less than a mask over all."""
-    tokens, rows = seen.shape
-    longest = int(np.count_nonzero(seen, axis=1).max())
-    return bool(tokens * longest * GATHERED_ROW_COST < rows * max(tokens, FEW_TOKENS))
+def gathering_reads_less(lists: RowLists, end: int) -> bool:
+    """Whether gathering the rows that each token reads reads less than a mask over all of them."""
+    counts = np.diff(lists.starts)
+    gathered = len(counts) * int(counts.max()) * GATHERED_ROW_COST
+    return gathered < end * max(len(counts), FEW_TOKENS)

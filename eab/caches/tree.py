@@ -29,9 +29,9 @@ from eab.caches.base import ForwardBatch, KVCache, logits_indices
 from eab.caches.growth import growth_step, should_shrink
 from eab.caches.kv_pool import KVPool, RowSet, StaticBufferPool
 from eab.caches.ledger import Ledger, check_limit
-from eab.caches.row_table import RowTable
-from eab.caches.rows_read import MaskedRows, Reading, plan_readings, seen_by_kind
-from eab.caches.shape import KVShape, PlacedLayer, to_device
+from eab.caches.row_table import RowLists, RowTable, ranges
+from eab.caches.rows_read import MaskedRows, Reading, plan_readings
+from eab.caches.shape import EVERYTHING, KVShape, PlacedLayer, Reach, to_device
 from eab.config import AllocationStep
 from eab.events import Growth, KVUsage
 
@@ -80,10 +80,9 @@ class TreeCache(KVCache):
         self._unreported: list[Growth] = []  # kept if the batch exceeds the memory limit
         # The prepared batch:
         self._rows = torch.empty(0, dtype=torch.int64)  # of its tokens, (T,)
-        self._seen: Sequence[NDArray[np.bool_]] = ()  # by its tokens, for each kind, (T, C)
-        self._visible = np.zeros((0, 0), dtype=np.bool_)  # to its tokens, (T, C)
-        self._row_positions = np.zeros(0, dtype=np.int64)  # (C,)
-        self._shown: Sequence[Tensor] = ()  # `_seen` on the device
+        self._whole = ranges(self._freed, self._freed)  # the rows of its paths
+        self._lists: Sequence[RowLists] = ()  # what its tokens read of them, for each kind
+        self._end = 0  # the first row after those that attention visits
         self._readings: Sequence[Reading] = ()  # one for each kind
 
     @property
@@ -122,7 +121,8 @@ class TreeCache(KVCache):
         indices = logits_indices(counts.tolist(), logits_to_keep)
         buffers = self._buffer_pool.get(total, len(indices)) if self._static_buffers else None
         if buffers is not None:
-            buffers.fill(ids, positions, rows, indices, self._seen)
+            masks = [lists.mask(self.rows) for lists in self._lists]
+            buffers.fill(ids, positions, rows, indices, masks)
             self._rows = buffers.rows
             self._readings = [MaskedRows(0, self.rows, mask) for mask in buffers.masks]
             inputs = (buffers.ids, buffers.positions, buffers.logits_indices)
@@ -130,41 +130,31 @@ class TreeCache(KVCache):
         self._rows, batch_ids, at, kept = self._place(rows, ids, positions, indices)
         return ForwardBatch(self, batch_ids, at, kept, growths)
 
-    def _show(
-        self,
-        visible: NDArray[np.bool_],
-        positions: NDArray[np.int64],
-        row_positions: NDArray[np.int64],
-    ) -> None:
-        """Let the tokens of a batch see rows.
-
-        Args:
-            visible: Which rows each token sees, (T, C).
-            positions: The positions of the tokens, (T,).
-            row_positions: The positions of the rows, (C,).
+    def _show(self, indices: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
+        """Let tokens of the paths with these indices, at these positions, read their rows, those of
+        new tokens included; (T,) each.
         """
-        self._visible, self._row_positions = visible, row_positions
-        self._seen = seen_by_kind(self._kinds, visible, positions, row_positions)
+
+        def lists(reach: Reach) -> RowLists:
+            return self._table.read_by(indices, reach.first(positions), positions)
+
+        last, self._whole = int(positions.max()), lists(EVERYTHING)
+        self._lists = [
+            self._whole if reach.sees_all_up_to(last) else lists(reach) for reach, *_ in self._kinds
+        ]
+        self._end = self.rows if self.padded else self.end
 
     def _place(self, *inputs: Sequence[int] | NDArray[np.int64]) -> list[Tensor]:
-        """The inputs of a batch, on the device, and with them what its tokens see, as shown."""
-        placed = to_device(self.shape.device, *inputs, *self._seen)
-        self._shown = placed[len(inputs) :]
-        self.end_attention_at(len(self._row_positions))
-        return placed[: len(inputs)]
+        """The inputs of a batch, on the device."""
+        self.end_attention_at(self._end)
+        return to_device(self.shape.device, *inputs)
 
     def end_attention_at(self, row: int) -> None:
         """Let the prepared batch, without static buffers, read what it sees before `row`.
 
         Attending again with a different end shows what the rows in between cost.
         """
-        self._readings = plan_readings(
-            self.shape,
-            self._kinds,
-            list(zip(self._seen, self._shown, strict=True)),
-            self._row_positions[:row],
-            self.padded,
-        )
+        self._readings = plan_readings(self.shape, self._kinds, self._lists, row, self.padded)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         own, (keys, values) = self._layers[layer], self._store(layer, key, value)
@@ -190,20 +180,20 @@ class TreeCache(KVCache):
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """See `eab.models.rows_as_past.ShowsRows`."""
         keys, values = self._store(layer, key, value)
-        end = len(self._row_positions)
-        return keys[:, :end], values[:, :end]
+        return keys[:, : self._end], values[:, : self._end]
 
     def visible_rows(self) -> tuple[Tensor, Tensor]:
         """See `eab.models.rows_as_past.ShowsRows`."""
-        seen, positions = map(torch.from_numpy, (self._visible, self._row_positions))
-        return seen.to(self.shape.device), positions.to(self.shape.device)
+        seen, positions = self._whole.mask(self._end), self._table.positions[: self._end]
+        shown = to_device(self.shape.device, seen, positions)
+        return shown[0], shown[1]
 
     def _allocate(self, count: int, paths: Sequence[int]) -> NDArray[np.int64]:
         """The `count` lowest free rows; if there are not as many, the tensors grow."""
-        used = self._table.used
-        missing = len(used) + count - self.rows
+        used = self._table.count
+        missing = used + count - self.rows
         if missing > 0:
-            self._unreported.append(self._grow_ahead(len(used), len(paths), count, missing))
+            self._unreported.append(self._grow_ahead(used, len(paths), count, missing))
         return self._table.free(count)
 
     def _assign(
@@ -214,9 +204,8 @@ class TreeCache(KVCache):
         rows: NDArray[np.int64],
     ) -> NDArray[np.int64]:
         """Give the rows to new tokens, `counts` of each path; returns their positions, (T,)."""
-        end = self.rows if self.padded else max(self.end, int(rows[-1]) + 1)
-        positions, visible = self._table.assign(paths, counts, tokens, rows, end)
-        self._show(visible, positions, self._table.positions[:end])
+        indices, positions = self._table.assign(paths, counts, tokens, rows)
+        self._show(indices, positions)
         return positions
 
     def _ahead(self, used: int, paths: int) -> int:
@@ -234,11 +223,11 @@ class TreeCache(KVCache):
 
     def _compact(self, paths: Sequence[int], count: int) -> None:
         """Before a batch of `count` tokens, give memory back if paths have ended."""
-        used = self._table.used
-        after, ahead = len(used) + count, self._ahead(len(used), len(paths))
+        used = self._table.count
+        after, ahead = used + count, self._ahead(used, len(paths))
         least, needed = (max(self._reserved, rows) for rows in (after, after + ahead))
         if should_shrink(self.rows, least, needed):
-            self._unreported.append(self._reallocate(self._table.by_path[: len(used)], needed))
+            self._unreported.append(self._reallocate(self._table.by_path[:used], needed))
 
     def grow(self, more: int) -> Growth:
         """Add `more` rows. Every growth goes through this method, so a subclass can time it."""
@@ -291,7 +280,7 @@ class TreeCache(KVCache):
         return self.bytes_held
 
     def most_bytes_after(self, tokens: int, paths: int, drafts: int, rows: int) -> int:
-        used, new, after = len(self._table.used), tokens + drafts, self.rows
+        used, new, after = self._table.count, tokens + drafts, self.rows
         if self.freed_tokens:
             return after * self.shape.row_bytes
         if used + new > after:
@@ -319,10 +308,9 @@ class TreeCache(KVCache):
         if not self._keys[0].shape[1]:
             for tensors in (self._keys, self._values):  # zeroed, as in `_reallocate`
                 tensors[:] = [old.new_zeros((len(old), self.rows, old.shape[2])) for old in tensors]
-        table, end = self._table, self.rows if self.padded else self.end
+        table, last = self._table, [len(now) - 1]
         positions = table.positions[now]
-        self._show(table.seen_by(now, end), positions, table.positions[:end])
-        last = [len(now) - 1]
+        self._show(table.readers(now), positions)
         self._rows, ids, at, kept = self._place(now, table.tokens[now], positions, last)
         return ForwardBatch(self, ids, at, kept, growths=())
 
@@ -342,13 +330,16 @@ class TreeCache(KVCache):
         return self._table.of_path(path)
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
-        rows_used, rows_shared = len(self._table.used), int((self._table.ref_counts > 1).sum())
+        rows_used = self._table.count
+        rows_shared = int(np.count_nonzero(self._table.ref_counts > 1))
+        shares = self._table.shares(paths)
+        own = sum(rows.shared + rows.private for rows in shares)
         return KVUsage(
             bytes_held=self.bytes_held,
             rows_shared=rows_shared,
             rows_private=rows_used - rows_shared,
             rows_spare=self.rows - rows_used,
-            rows_independent=sum(self._table.lengths[path] for path in paths),
-            paths=self._table.shares(paths),
+            rows_independent=own + self._table.before * len(paths),
+            paths=shares,
             **self._ledger.totals(),
         )

@@ -1,4 +1,6 @@
-"""The command `eab app`: replaces this process by the server of the page."""
+"""The commands `eab app`, which replaces this process by the server of the page, and `eab site`,
+which writes the explorer as files for any web server.
+"""
 
 import os
 import subprocess
@@ -10,6 +12,7 @@ import typer
 
 from eab.assets import HOME
 from eab.errors import need
+from eab.formatting import human_bytes
 
 
 def open_app(
@@ -77,3 +80,14 @@ def _replace_process(command: list[str]) -> NoReturn:
                 sys.exit(child.wait())
             except KeyboardInterrupt:  # Ctrl-C also reaches the child, which then exits
                 continue
+
+
+def site(
+    folder: Annotated[Path, typer.Argument(help="Where to write the files.", metavar="DIR")],
+) -> None:
+    """Write the explorer as static files, for any web server or to open from the disk."""
+    from eab.site.build import write_site  # loads all recordings
+
+    write_site(folder)
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    print(f"{folder / 'index.html'} and its pages: {human_bytes(size)}")

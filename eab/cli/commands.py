@@ -1,8 +1,6 @@
 """The commands of `eab`."""
 
-import json
 import sys
-from dataclasses import asdict
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,11 +13,11 @@ from eab.analysis.answer_parts import check_part
 from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.cli import models, options, progress, terminal
-from eab.cli.app_server import open_app
+from eab.cli.app_server import open_app, site
 from eab.cli.batch import batch
 from eab.cli.check import check
+from eab.cli.evaluation import evaluate
 from eab.cli.samples import import_samples
-from eab.cli.site import site
 from eab.cli.sweep import sweep
 from eab.config import OF_DISTRIBUTION, SETTINGS, BranchingConfig
 from eab.engine.request import Request
@@ -28,8 +26,8 @@ from eab.events import RunEnded
 from eab.events.chat import parse_messages
 from eab.formatting import as_sentence, counted, human_bytes
 from eab.labs.tuning.measure import load_rule
-from eab.labs.variants.results import REPEATS, agree, variants_sentence
-from eab.record.files import read_text, write_table
+from eab.labs.variants import REPEATS, agree, variants_sentence
+from eab.record.files import read_text
 from eab.run import RunState, fold
 from eab.run.threshold import longer
 from eab.share.html_page import save_html
@@ -254,70 +252,7 @@ app.command("import")(import_samples)
 app.command("batch")(batch)
 app.command("sweep")(sweep)
 app.command("check")(check)
-
-
-@app.command()
-@options.with_model
-def evaluate(
-    source: options.ModelOptions,
-    questions: Annotated[
-        str,
-        typer.Argument(
-            help="Prompts with known answers: a file (.jsonl, .csv), - or a set. Default: the "
-            "questions of the embedded model.",
-            show_default=False,
-        ),
-    ] = "",
-    entropy_threshold: Annotated[float, typer.Option(help="Threshold of the tree, in nats.")] = 0.5,
-    min_fork_weight: Annotated[
-        float, typer.Option(help="Minimum weight of a path to fork.")
-    ] = 0.03,
-    max_paths: Annotated[int, typer.Option(help="Maximum number of paths of the tree.")] = 12,
-    max_new_tokens: Annotated[int, typer.Option(help="Maximum number of tokens per answer.")] = 8,
-    seed: Annotated[int, typer.Option(help="Seed of the first question.")] = 0,
-    every: Annotated[int, typer.Option(min=1, help="Take every n-th question, to save time.")] = 1,
-    answers: options.AnswerPart = "sentence",
-    same_answer: options.SameAnswer = "content",
-    prefix_cache: options.PrefixCache = True,
-    json_file: options.JsonFile = "",
-    rows_file: Annotated[
-        str, typer.Option("--rows", help="Write one row per question as Parquet.")
-    ] = "",
-) -> None:
-    """Measure how well uncertainty scores tell wrong answers from right ones."""
-    import pandas as pd
-
-    from eab.cli import evaluation
-    from eab.labs.measurement import Report, dumps
-    from eab.labs.tuning.evaluation import answer_rows
-    from eab.labs.tuning.evaluation_report import EVALUATION, evaluated
-    from eab.labs.tuning.prompt_sets import QUESTIONS, read_questions
-    from eab.models.machine import describe_machine
-
-    progress.check_writable(json_file, rows_file)
-    config = BranchingConfig.from_settings(
-        {
-            "entropy_threshold": entropy_threshold,
-            "min_fork_weight": min_fork_weight,
-            "max_paths": max_paths,
-            "max_new_tokens": max_new_tokens,
-            "seed": seed,
-        }
-    )
-    part, same = check_part(answers), load_rule(same_answer)
-    asked = read_questions(questions or str(QUESTIONS))[::every]
-    model = progress.load(source)
-    prefixes = progress.prefixes_of(model, prefix_cache)
-    answered = answer_rows(model, config, asked, part, same, prefixes)
-    rows = evaluation.with_progress(answered, len(asked))
-    card, machine = model.card, describe_machine(model.card.device)
-    found = Report().collect(evaluated(rows, card, machine, asdict(config)))
-    if json_file != progress.STANDARD_STREAM:
-        Console().print(evaluation.report_table(found))
-    if json_file:
-        progress.write_json(json.loads(dumps(found, EVALUATION.units)), json_file)
-    if rows_file:
-        write_table(Path(rows_file), pd.DataFrame(rows))
+app.command("evaluate")(evaluate)
 
 
 app.add_typer(models.app, name="models")

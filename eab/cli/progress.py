@@ -27,7 +27,7 @@ from eab.events import Event, Progressed, RunStarted, StepTimed
 from eab.events.chat import notices
 from eab.formatting import counted
 from eab.labs.measurement import Report
-from eab.labs.variants.results import cache_variants
+from eab.labs.variants import cache_variants
 from eab.record.files import STANDARD_STREAM as STANDARD_STREAM
 from eab.record.files import save_whole
 from eab.run import RunFold
@@ -107,7 +107,7 @@ def compare_caches(
 ) -> Report:
     """Make the same run with each cache, then repeat them in alternation to measure times."""
     from eab.engine.loop import stop_when
-    from eab.labs.variants.measure import run_variants
+    from eab.labs.measure_variants import run_variants
 
     report, request = Report(), Request(prompt, config)
     events = run_variants(model, request, "caches", cache_variants(), repeats=repeats)

@@ -21,9 +21,9 @@ from eab.events.chat import as_json as as_json_messages
 from eab.figures.captions import answers_sentence, cost_sentence, limit_sentence
 from eab.figures.uncertainty import forks_sentence, nats, uncertainty_sentence
 from eab.formatting import counted
+from eab.labs.caches import CACHES_LAB
 from eab.labs.measurement import Report
-from eab.labs.variants.caches import CACHES_LAB, reuse_sentence
-from eab.labs.variants.results import (
+from eab.labs.variants import (
     agree,
     agreements,
     cost_values,
@@ -219,8 +219,7 @@ def caches_summary(report: Report) -> RenderableType:
     table = Table(measure, *headings[1:], box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for row in rows:
         table.add_row(*row)
-    words = f"{variants_sentence(report)} {reuse_sentence(report)}".rstrip()
-    return Group(table, Text(CACHES_LAB.note, style="dim"), Text(words))
+    return Group(table, Text(CACHES_LAB.note, style="dim"), Text(variants_sentence(report)))
 
 
 def answers_summary(run: RunState, answers: Answers, *, narrow: bool = False) -> RenderableType:

@@ -61,27 +61,27 @@ class Drafting:
 
     def drop(self, leaves: Sequence[Leaf]) -> None:
         """Discard the draft tokens, so that this pass verifies none."""
-        for leaf in leaves:
-            self._paths.lookahead[leaf.path].draft_tokens = []
+        for state in self._paths.states(leaves):
+            state.draft_tokens = []
 
     def verify(self, leaves: Sequence[Leaf], predictions: Predictions) -> list[Speculated]:
         """Give each path its predictions, and remove rejected draft tokens from the cache."""
-        drafted = any(self._paths.lookahead[leaf.path].draft_tokens for leaf in leaves)
-        forced: list[int | None] = [None] * len(predictions.entropies)
-        if drafted:
-            rows = self._paths.logits_rows(leaves)
-            at = [(leaf.stream_key, step) for leaf, step in rows]
-            forced = self._policy.forced_tokens(predictions, at)
+        states = self._paths.states(leaves)
+        if not any(state.draft_tokens for state in states):
+            for index, state in enumerate(states):
+                state.predictions.append((predictions, index))
+            return []
+        at = [(leaf.stream_key, step) for leaf, step in self._paths.logits_rows(leaves)]
+        forced = self._policy.forced_tokens(predictions, at)
         speculated: list[Speculated] = []
         first = 0
-        for leaf in leaves:
-            state = self._paths.lookahead[leaf.path]
+        for leaf, state in zip(leaves, states, strict=True):
             step, proposed = len(state.tokens) - self._paths.prompt_length, len(state.draft_tokens)
             after = first + proposed + 1
             if proposed and self._speculator is not None:
                 state.draft_tokens = self._speculator.drafted(leaf.path, state.draft_tokens)
             draft = tuple(state.draft_tokens)
-            accepted, verified = state.verify(predictions, first, forced[first:after], drafted)
+            accepted, verified = state.verify(predictions, first, forced[first:after])
             first = after
             if accepted < proposed:
                 self._cache.trim(leaf.path, state.num_computed)

@@ -256,7 +256,10 @@ class _Writer:
         """The event for a text, with all that the run does not have yet."""
         run, model, place = self._run, self._model, leave(self._run, ids)
         logits, predictions = self._reader.read([ids], whole=True)
-        log_probs = predictions.log_prob(range(len(ids)), ids)
+        log_probs, listed = (
+            predictions.log_prob(range(len(ids)), ids),
+            candidates_of(model, predictions),
+        )
         rows = range(place.tokens, len(ids))
         new = [
             (
@@ -267,9 +270,7 @@ class _Writer:
                     max(log_probs[at], _MIN_LOG_PROB),
                     model.is_special(ids[at]),
                 ),
-                PathPrediction(
-                    place.path, predictions.entropies[at], candidates_of(model, predictions, at)
-                ),
+                PathPrediction(place.path, predictions.entropies[at], listed[at]),
             )
             for at in rows
         ]

@@ -4,6 +4,7 @@
 events. It knows nothing of other runs; of the model, only the vocabulary and the KV shape.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -101,7 +102,7 @@ class Generation:
         are not counted.
         """
         freed = self.cache.freed_tokens
-        return freed or sum(self.paths.lookahead[leaf.path].num_pending for leaf in self.selected)
+        return freed or sum(state.num_pending for state in self.paths.states(self.selected))
 
     @property
     def most_bytes_next(self) -> int:
@@ -144,18 +145,19 @@ class Generation:
         left = self.config.max_new_tokens - min(leaf.tokens for leaf in self.selected)
         first = self.cache.reserve(self._initial_rows(), left)
         chunk = self._chunk(prefill_limit)
-        pending = [self.paths.lookahead[leaf.path].pending(chunk) for leaf in self._in_pass]
+        states = self.paths.states(self._in_pass)
+        pending = [state.pending(chunk) for state in states]
         if not self.prefilling:
             switch = 0 if self._long else self._rope_switch  # one kind of RoPE per pass
             self.drafting.propose(self._in_pass, self.config.max_new_tokens, switch)
         try:
-            batch = self._batch(pending)
+            batch = self._batch(states, pending)
         except MemoryLimitError:  # there may be room without the draft tokens
             self.drafting.drop(self._in_pass)
-            batch = self._batch(pending)
-        for leaf, tokens in zip(self._in_pass, pending, strict=True):
-            self._counted.append((self.paths.lookahead[leaf.path], len(tokens)))
-            self.paths.lookahead[leaf.path].num_computed += len(tokens)
+            batch = self._batch(states, pending)
+        for state, tokens in zip(states, pending, strict=True):
+            self._counted.append((state, len(tokens)))
+            state.num_computed += len(tokens)
         growths = ([first] if first else []) + list(batch.growths)
         step = self.step_of_pass
         return replace(batch, long=self._long), [RowsAllocated(step, one) for one in growths]
@@ -205,12 +207,12 @@ class Generation:
         steps = config.max_new_tokens - 1 if up_front else 0
         return self.paths.prompt_length - self.cache.rows_in_place + config.max_paths * steps
 
-    def _batch(self, pending: Sequence[Sequence[int]]) -> ForwardBatch:
-        drafts = [self.paths.lookahead[leaf.path].draft_tokens for leaf in self._in_pass]
+    def _batch(self, states: Sequence[Lookahead], pending: Sequence[Sequence[int]]) -> ForwardBatch:
+        pairs = zip(states, pending, strict=True)
         return self.cache.prepare(
             [leaf.path for leaf in self._in_pass],
-            [[*tokens, *drafted] for tokens, drafted in zip(pending, drafts, strict=True)],
-            [1 + len(drafted) for drafted in drafts],
+            [[*tokens, *state.draft_tokens] for state, tokens in pairs],
+            [1 + len(state.draft_tokens) for state in states],
         )
 
     @property
@@ -236,10 +238,9 @@ class Generation:
         """
         if not self.processors or self.prefilling:
             return logits
-        states = [self.paths.lookahead[leaf.path] for leaf in self._in_pass]
         texts = [
             [*state.tokens, *state.draft_tokens[:count]]
-            for state in states
+            for state in self.paths.states(self._in_pass)
             for count in range(len(state.draft_tokens) + 1)
         ]
         return processed(self.processors, logits, texts)
@@ -274,7 +275,7 @@ class Generation:
 
     def _check(self, predictions: Predictions) -> None:
         """Raise ModelError if logits are NaN, or none is finite."""
-        if all(entropy == entropy for entropy in predictions.entropies):
+        if not any(map(math.isnan, predictions.entropies)):
             return
         precise = self.started.model.dtype in ("float32", "float64")
         advice = "its weights may be damaged" if precise else "try dtype float32"

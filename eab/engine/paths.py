@@ -7,8 +7,11 @@ them, because every step is decided for all paths together. So speculation chang
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, groupby
+from typing import cast
+
+from msgspec import structs
 
 from eab.branching.policy import Child, Leaf, Member, grown
 from eab.branching.random_streams import ROOT
@@ -58,7 +61,7 @@ class Lookahead:
 
     def search(self, stop: StopStrings, text_of: Callable[[int], str]) -> None:
         """Search the new tokens for a stop string; for control tokens, `text_of` is empty."""
-        while stop and not self.stops_at and self.searched < len(self.tokens):
+        while not self.stops_at and self.searched < len(self.tokens):
             self.tail, cut = stop.search(self.tail, text_of(self.tokens[self.searched]))
             self.searched += 1
             self.stops_at = self.searched if cut else 0
@@ -73,17 +76,16 @@ class Lookahead:
         return self.tokens[self.num_computed : self.num_computed + limit]
 
     def verify(
-        self, predictions: Predictions, first: int, forced: Sequence[int | None], own_copy: bool
+        self, predictions: Predictions, first: int, forced: Sequence[int | None]
     ) -> tuple[int, int]:
-        """Take over the path's predictions from a pass, and accept or reject its draft tokens.
+        """Take over a copy of the path's predictions from a pass, and accept or reject its draft
+        tokens. Without the copy, one path that is ahead would keep those of all paths in memory.
 
         Args:
             first: Index of the prediction after the last pending token; the predictions after each
                 draft token follow it.
             forced: For each of these predictions, the token that must follow; None where the path
                 may fork.
-            own_copy: Copy the path's predictions. Otherwise one path that is ahead would keep the
-                predictions of all paths in memory.
 
         Returns:
             How many draft tokens are accepted, and how many are verified: the accepted ones, and
@@ -92,11 +94,8 @@ class Lookahead:
         accepted = 0
         while accepted < len(self.draft_tokens) and forced[accepted] == self.draft_tokens[accepted]:
             accepted += 1
-        own = [(predictions, first + index) for index in range(accepted + 1)]
-        if own_copy:
-            copy = Predictions.joined(own)
-            own = [(copy, index) for index in range(accepted + 1)]
-        self.predictions += own
+        copy = Predictions.joined([(predictions, first + at) for at in range(accepted + 1)])
+        self.predictions += [(copy, at) for at in range(accepted + 1)]
         self.tokens += self.draft_tokens[:accepted]
         self.num_computed = len(self.tokens)
         following = forced[accepted]
@@ -126,7 +125,7 @@ class Paths:
         self.step = 0
         self._model, self._cache, self._drafter = model, cache, drafter
         self._config = started.config
-        self._stop = StopStrings(started.config.stop)
+        self._stop = StopStrings(started.config.stop) if started.config.stop else None
         self._next_path = 1
 
     @property
@@ -134,12 +133,17 @@ class Paths:
         """The paths that still decode, in tree order."""
         return [leaf for leaf in self.leaves if not leaf.finished]
 
+    def states(self, leaves: Sequence[Leaf]) -> list[Lookahead]:
+        """The decoding states of these live paths."""
+        return [self.lookahead[leaf.path] for leaf in leaves]
+
     def needs_pass(self, leaf: Leaf) -> bool:
         """Whether the live path has pending tokens and needs a prediction after them. A path far
         ahead of the others waits for them.
         """
         state = self.lookahead[leaf.path]
-        state.search(self._stop, self._text_of)
+        if self._stop is not None:
+            state.search(self._stop, self._text_of)
         new = len(state.tokens) - self.prompt_length
         ends = new > 0 and (
             state.stops_at > 0
@@ -152,8 +156,7 @@ class Paths:
         """The path and the step of each row of logits in a pass over these paths."""
         return [
             (leaf, len(state.tokens) - self.prompt_length + index)
-            for leaf in leaves
-            for state in [self.lookahead[leaf.path]]
+            for leaf, state in zip(leaves, self.states(leaves), strict=True)
             for index in range(len(state.draft_tokens) + 1)
         ]
 
@@ -172,7 +175,7 @@ class Paths:
         children = (one.leaf.tokens for one in population if isinstance(one, Child))
         last = max(children, default=self.step)
         pairs = zip(population, weights, strict=True)
-        families = [list(family) for _, family in groupby(pairs, key=lambda pair: _path(pair[0]))]
+        families = [list(family) for _, family in groupby(pairs, key=_path)]
         steps = [_step(family[0][0], last) for family in families]
         leaves: list[list[Leaf]] = [[] for _ in families]
         events: dict[int, list[Event]] = {}
@@ -192,22 +195,21 @@ class Paths:
     ) -> list[Leaf]:
         """Drop, keep, extend or fork one path, given its members of the population."""
         member = family[0][0]
-        survivors = [(child, weight) for child, weight in family if weight is not None]
-        if not survivors:
-            new.pruned.append(_path(member))
+        kept = [(one, weight) for one, weight in family if weight is not None]
+        if not kept:
+            path = _path(family[0])
+            new.pruned.append(path)
             if not (isinstance(member, Leaf) and member.finished):
-                self.release(_path(member))
+                self.release(path)
             return []
         if isinstance(member, Leaf):
-            return [self._reweighted(member, survivors[0][1], new)]
-        children = [(child, weight) for child, weight in survivors if isinstance(child, Child)]
-        dropped = tuple(
-            child.token for child, weight in family if isinstance(child, Child) and weight is None
-        )
-        if dropped:
+            return [self._reweighted(member, kept[0][1], new)]
+        if len(kept) < len(family):
+            dropped = tuple(child.token for child, weight in family if weight is None)
             new.dropped.append(DroppedTokens(member.leaf.path, dropped))
+        children = cast(list[tuple[Child, float]], kept)
         if len(children) == 1:
-            return [self._extend(children[0][0], children[0][1], new)]
+            return [self._extend(*children[0], new)]
         return self._fork(member.leaf, children, new)
 
     def _extend(self, child: Child, weight: float, new: StepEvents) -> Leaf:
@@ -217,7 +219,9 @@ class Paths:
         if len(tokens) == self.prompt_length + new.step:  # else verification appended it
             tokens.append(child.token)
         new.tokens.append(self._new_token(leaf, child))
-        return self._reweighted(leaf, weight, new, before=child.leaf.weight)
+        if weight != child.leaf.weight:
+            new.weights.append(NewWeight(leaf.path, weight))
+        return leaf
 
     def _fork(
         self, parent: Leaf, children: Sequence[tuple[Child, float]], new: StepEvents
@@ -246,19 +250,19 @@ class Paths:
         text, special = self._model.text(child.token), self._model.is_special(child.token)
         return NewToken(leaf.path, child.token, text, child.token_log_prob, special)
 
-    def _reweighted(
-        self, leaf: Leaf, weight: float, new: StepEvents, before: float | None = None
-    ) -> Leaf:
-        if weight != (leaf.weight if before is None else before):
-            new.weights.append(NewWeight(leaf.path, weight))
-        return leaf if weight == leaf.weight else replace(leaf, weight=weight)
+    def _reweighted(self, leaf: Leaf, weight: float, new: StepEvents) -> Leaf:
+        if weight == leaf.weight:
+            return leaf
+        new.weights.append(NewWeight(leaf.path, weight))
+        return structs.replace(leaf, weight=weight)
 
     def _finish(self, leaf: Leaf, events: StepEvents) -> Leaf:
         """Finish the leaf and free its rows if its text ends; else its last token is pending."""
         if leaf.finished:
             return leaf
         state = self.lookahead[leaf.path]
-        state.search(self._stop, self._text_of)
+        if self._stop is not None:
+            state.search(self._stop, self._text_of)
         has_string = 0 < state.stops_at <= self.prompt_length + leaf.tokens
         stopped = has_string or leaf.token in self._model.stop_ids
         if not (stopped or leaf.tokens >= self._config.max_new_tokens):
@@ -267,17 +271,17 @@ class Paths:
         events.finished.append(PathFinished(leaf.tokens - 1, leaf.path, reason))
         self.keep(leaf.path)
         self.release(leaf.path)
-        return replace(leaf, finished=True)
+        return structs.replace(leaf, finished=True)
 
     def ends(self, leaf: Leaf, token: int) -> bool:
         """Whether the text of a live path ends if this token follows."""
+        if token in self._model.stop_ids or leaf.tokens + 1 >= self._config.max_new_tokens:
+            return True
+        if self._stop is None:
+            return False
         state = self.lookahead[leaf.path]
         state.search(self._stop, self._text_of)
-        return (
-            token in self._model.stop_ids
-            or leaf.tokens + 1 >= self._config.max_new_tokens
-            or (bool(self._stop) and self._stop.search(state.tail, self._text_of(token))[1] > 0)
-        )
+        return self._stop.search(state.tail, self._text_of(token))[1] > 0
 
     def _text_of(self, token: int) -> str:
         return "" if self._model.is_special(token) else self._model.text(token)
@@ -295,7 +299,8 @@ class Paths:
             self._drafter.release(path)
 
 
-def _path(member: Member) -> int:
+def _path(weighed: tuple[Member, float | None]) -> int:
+    member = weighed[0]
     return member.path if isinstance(member, Leaf) else member.leaf.path
 
 

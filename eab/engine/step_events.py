@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -68,26 +69,25 @@ def predicted(
     """The predictions of these paths, by step."""
     on_server = model.kv_shape.blocks is not None
     bounds = _bounds(model, config, predictions) if on_server else [None] * len(leaves)
-    rows = zip(leaves, predictions.entropies, bounds, strict=True)
+    rows = zip(
+        leaves, predictions.entropies, candidates_of(model, predictions), bounds, strict=True
+    )
     seen: dict[int, list[PathPrediction]] = {}
-    for index, (leaf, entropy, whole) in enumerate(rows):
-        candidates = candidates_of(model, predictions, index)
+    for leaf, entropy, candidates, whole in rows:
         of_step = seen.setdefault(leaf.tokens, [])
         of_step.append(PathPrediction(leaf.path, entropy, candidates, whole))
     return {step: Predicted(step, tuple(of_step)) for step, of_step in seen.items()}
 
 
-def candidates_of(
-    model: LanguageModel, predictions: Predictions, index: int
-) -> tuple[Candidate, ...]:
-    """The most likely tokens of one prediction, as runs record them."""
-    probabilities = [
-        round(probability, 6)
-        for probability in predictions.top_probabilities[index][:CANDIDATES]
-        if probability >= MIN_RECORDED_PROBABILITY
+def candidates_of(model: LanguageModel, predictions: Predictions) -> list[tuple[Candidate, ...]]:
+    """The most likely tokens of each prediction, as runs record them."""
+    listed = np.array([row[:CANDIDATES] for row in predictions.top_probabilities])
+    counts = (listed >= MIN_RECORDED_PROBABILITY).sum(axis=1)
+    rows = zip(predictions.top_tokens, listed.round(6).tolist(), counts.tolist(), strict=True)
+    return [
+        tuple(map(Candidate, tokens[:count], map(model.text, tokens), probabilities))
+        for tokens, probabilities, count in rows
     ]
-    tokens = predictions.top_tokens[index][: len(probabilities)]
-    return tuple(map(Candidate, tokens, map(model.text, tokens), probabilities))
 
 
 def _bounds(

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from eab.figures.drawing import go
-from eab.figures.timings import MILLI
 from eab.formatting import shortened
-from eab.timing import Timing
+from eab.timing import MILLI, Timing
 
 # Readable on light and dark pages. Dashes, symbols and patterns also tell series apart.
 BLUE, ORANGE, GREEN, PURPLE = "#1f83c9", "#d9661f", "#13946b", "#b0609f"

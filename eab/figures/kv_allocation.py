@@ -1,18 +1,14 @@
-"""KV memory under three allocation schemes: a chart, a sentence and tables. Also the prefix cache
-of a model: which prefixes it holds, and how many runs read them.
-"""
+"""KV memory under three allocation schemes: a chart, a sentence and tables."""
 
 from typing import Final
 
 import pandas as pd
 
-from eab import token_text
 from eab.analysis.kv_allocation import SCHEMES, KvAllocation, Scheme
-from eab.analysis.schedule import PrefixesNow, SegmentNow
 from eab.figures.charts import BLUE, GREY, ORANGE, bar_pattern, byte_unit, laid_out
 from eab.figures.drawing import go, make_subplots
 from eab.figures.tables import text_table
-from eab.formatting import human_bytes, listed, shortened, with_ratio
+from eab.formatting import human_bytes, listed, with_ratio
 from eab.timing import NOTHING_YET
 
 # For each part of the reserved bytes: name in the legend, field of Reserved, colour, pattern.
@@ -112,56 +108,3 @@ def _name(allocation: KvAllocation, scheme: Scheme) -> str:
 
 def _source(allocation: KvAllocation, scheme: Scheme) -> str:
     return "measured" if scheme == "tree" and allocation.measured else "computed"
-
-
-COLUMNS: Final = ("Text", "Rows", "Bytes", "Current readers", "Runs or probes that reused it")
-_LABEL: Final = 60  # characters
-_UNSHOWN: Final = "text of another run"
-
-
-def prefix_measures(now: PrefixesNow) -> dict[str, str]:
-    """What the prefix cache holds and has saved, by title."""
-    share = now.tokens_found / max(1, now.tokens_asked)
-    return {
-        "Segments": f"{len(now.segments):,}",
-        "Held": human_bytes(now.bytes_held),
-        "At most": human_bytes(now.byte_limit),
-        "Runs that read it": str(sum(one.readers for one in now.segments if one.parent < 0)),
-        "Prompt tokens": f"{now.tokens_asked:,}",
-        "Of these found": f"{share:.0%}",
-    }
-
-
-def why_no_prefixes(now: PrefixesNow) -> str:
-    """Why the prefix cache of a model is empty; empty if it is not."""
-    if now.segments:
-        return ""
-    if now.byte_limit and not now.tokens_asked:
-        return "Empty: no run has been made yet."
-    if now.byte_limit:
-        most = human_bytes(now.byte_limit)
-        return f"Empty: no text fitted into it (at most {most}), or runs needed the memory."
-    if now.can_reuse:
-        return "Turned off (rule prefix_cache_mib)."
-    return (
-        "The memory of this model cannot be reused for a longer text: its states are those after "
-        "the last token, or its rows depend on the length."
-    )
-
-
-def prefix_rows(now: PrefixesNow) -> list[list[str]]:
-    """The segments as table rows: text, rows, bytes, readers, found."""
-    return [
-        [
-            _label(segment),
-            f"{segment.rows:,}",
-            human_bytes(segment.rows * now.row_bytes),
-            f"{segment.readers}",
-            f"{segment.found:,}",
-        ]
-        for segment in now.segments
-    ]
-
-
-def _label(segment: SegmentNow) -> str:
-    return shortened(_UNSHOWN if segment.text is None else token_text.visible(segment.text), _LABEL)

@@ -2,7 +2,6 @@
 a run and its what-if, with marks where the engine might decide otherwise.
 """
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -15,7 +14,7 @@ from eab.analysis.merged_runs import Merged, same_prompt, texts_of
 from eab.events import Event, RowsAllocated
 from eab.figures.memory_captions import source
 from eab.formatting import counted, human_bytes, listed, times
-from eab.run import RunState, fold, least_probability, mean_entropy_of
+from eab.run import RunState, fold, mean_entropy_of
 from eab.what_if.trace import Unknown, Why
 
 NOTE: Final = (
@@ -34,7 +33,6 @@ _POLICIES: Final = {
     "independent": "ordinary sampling",
 }
 _LITTLE: Final = 0.01  # probability seen
-_MUCH: Final = 0.9
 
 
 def _probability(share: float) -> str:
@@ -154,18 +152,6 @@ def _seen(run: RunState, measures: Mapping[str, Any], name: str) -> str:
         f"all probability: {counted(measures['distinct'], 'different text')} for "
         f"{counted(measures['tokens'], 'token')} through the model."
     )
-
-
-def average_seen(run: RunState, count: int) -> tuple[float, float] | None:
-    """The least and the most probability that `count` independent texts see on average over all
-    seeds, computed from this run; None if it saw too little.
-    """
-    texts = {sample.token_ids: least_probability(sample.tokens) for sample in run.samples}
-    explored = min(1.0, math.fsum(texts.values()))
-    if explored < _MUCH:
-        return None
-    seen = math.fsum(share * (1 - (1 - share) ** count) for share in texts.values())
-    return seen, seen + 1 - explored
 
 
 def _cell(value: float | None, written: Callable[[Any], str]) -> str:

@@ -1,1 +1,1 @@
-"""The laboratories: each measures one technique (`measure`) and presents its `results`."""
+"""The laboratories: `measure_<name>` measures one technique, `<name>` presents the rows."""

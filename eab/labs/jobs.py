@@ -8,15 +8,15 @@ from eab.config import BranchingConfig
 from eab.engine.job import Job, JobContext
 from eab.engine.request import Request
 from eab.errors import ModelError
-from eab.labs.batching.results import Workload
-from eab.labs.bmc.results import Experiment
+from eab.labs.batching import Workload
+from eab.labs.bmc import Experiment
 from eab.labs.measurement import LabEvent, Report
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.report import SweepEvent, TuningReport
 from eab.labs.tuning.sweeping import report_sweep
-from eab.labs.variants.results import REPEATS, Variants
+from eab.labs.variants import REPEATS, Variants
 from eab.weight_formats import AS_LOADED
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def experiment_job(experiment: Experiment, rows: int, model_name: str) -> Job[Re
     """A BMC experiment; `rows` is the number of KV rows that each of its runs writes."""
 
     def begin(context: JobContext) -> Iterator[LabEvent]:
-        from eab.labs.bmc.measure import measure
+        from eab.labs.measure_bmc import measure
 
         return measure(experiment, context.model, rows)
 
@@ -40,7 +40,7 @@ def formats_job(prompt: str, model_name: str) -> Job[Report]:
     """The job that measures this model in every weight format."""
 
     def begin(context: JobContext) -> Iterator[LabEvent]:
-        from eab.labs.quantization.measure import measure_formats
+        from eab.labs.measure_quantization import measure_formats
         from eab.models.loading import load_model
 
         if context.model.kv_shape.blocks is not None:
@@ -63,7 +63,7 @@ def serving_job(workload: Workload, model_name: str) -> Job[Report]:
     """The job that serves these requests in every way."""
 
     def begin(context: JobContext) -> Iterator[LabEvent]:
-        from eab.labs.batching.measure import compare_ways
+        from eab.labs.measure_batching import compare_ways
         from eab.models.machine import describe_machine
 
         return compare_ways(context.model, workload, describe_machine(context.model.card.device))
@@ -79,7 +79,7 @@ def comparison_job(
     drafters = [settings.get("drafter", config.drafter) for settings in variants.values()]
 
     def begin(context: JobContext) -> Iterator[LabEvent]:
-        from eab.labs.variants.measure import run_variants
+        from eab.labs.measure_variants import run_variants
 
         return run_variants(context.model, context.requests[0], lab, variants, context.draft)
 

@@ -19,11 +19,10 @@ import pandas as pd
 
 from eab.errors import EabError, RecordError
 from eab.events import EndReason, Event, Progressed, RunEnded, fields
-from eab.figures.timings import ratio_words, with_spread
 from eab.formatting import counted, reason_of, with_ratio
-from eab.record.typed_json import read
+from eab.record.typed_json import NotDeclaredError, read
 from eab.run import RunFold, RunState
-from eab.timing import Timing, are_too_few, timings_by
+from eab.timing import Timing, are_too_few, ratio_words, timings_by, with_spread
 
 MAX_BYTES: Final = 64 * 2**20  # of JSON in a file
 MAX_VALUES: Final = 2_000_000
@@ -47,7 +46,7 @@ def explained(what: str, name: str) -> Iterator[None]:
     try:
         yield
     except _OF_A_BAD_FILE as error:
-        said = str(error) if isinstance(error, EabError) else reason_of(error)
+        said = str(error) if isinstance(error, EabError | NotDeclaredError) else reason_of(error)
         raise RecordError(f"the {what} {name} cannot be read: {said}") from error
 
 

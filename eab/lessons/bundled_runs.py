@@ -13,8 +13,8 @@ from eab.errors import LessonError
 from eab.events import Event, RunStarted
 from eab.formatting import quoted
 from eab.labs import measurement
-from eab.labs.batching.results import request_name
-from eab.labs.bmc.results import Experiment
+from eab.labs.batching import request_name
+from eab.labs.bmc import Experiment
 from eab.labs.measurement import OfRun, Report
 from eab.labs.tuning.report import TuningReport, loads
 from eab.run import RunFold, fold_prefix

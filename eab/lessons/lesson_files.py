@@ -293,7 +293,7 @@ def _check_order(sections: tuple[Section, ...]) -> None:
     steps = count(StepSection)
     if steps not in STEPS:
         raise LessonError(
-            f"there are {counted(steps, 'step')}; a lesson has {STEPS[0]} to {STEPS[-1]}"
+            f"it has {counted(steps, 'step')}; a lesson has {STEPS[0]} to {STEPS[-1]}"
         )
     for kind, name in ((QuestionSection, "predict"), (ExerciseSection, "exercise")):
         if count(kind) != 1:

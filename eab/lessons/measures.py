@@ -18,9 +18,9 @@ from eab.analysis.uncertainty import uncertainty
 from eab.board.guide import first_fork
 from eab.errors import ConfigError, LessonError, RecordError, check_one_of
 from eab.formatting import human_bytes, quoted, times
-from eab.labs.batching.results import WAYS, shown
+from eab.labs.batching import WAYS, shown
 from eab.labs.measurement import Report, Values
-from eab.labs.variants.results import CACHES, draft_length_variants
+from eab.labs.variants import CACHES, draft_length_variants
 from eab.lessons.bundled_runs import batching, caches, draft_lengths, formats
 from eab.run import RunState
 from eab.speculation.stats import speculation_stats

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from eab.analysis.kv_allocation import kv_allocation
-from eab.labs.batching.results import TITLES, shown, workload_of
+from eab.labs.batching import TITLES, shown, workload_of
+from eab.labs.caches import BYTES, PROCESSED, paths_chart, paths_sentence
+from eab.labs.drafts import DRAFTS, GAINS
 from eab.labs.measurement import Lab, Report
-from eab.labs.quantization.results import FORMATS
-from eab.labs.variants.caches import BYTES, PROCESSED, paths_chart, paths_sentence
-from eab.labs.variants.drafts import GAINS, STEPS
+from eab.labs.quantization import FORMATS
 from eab.lessons.measures import Source, Sources, Unit
 from eab.speculation.stats import expected_tokens
 
@@ -47,7 +47,7 @@ def _allocation(sources: Sources) -> Drawn:
 
 
 def _schedules(sources: Sources) -> Drawn:
-    from eab.labs.batching.pictures import batching_figure
+    from eab.labs.charts import batching_figure
 
     report = sources.batching()
     idle = [
@@ -79,7 +79,7 @@ PICTURES: Final[dict[str, Picture]] = {
     "shared rows": Picture("run", _shared_rows),
     "slabs, blocks and rows": Picture("run", _allocation),
     "tokens per forward pass": Picture(
-        "draft lengths", lambda sources: _described(STEPS, sources.draft_lengths())
+        "draft lengths", lambda sources: _described(DRAFTS, sources.draft_lengths())
     ),
     "when drafts pay": Picture(
         "draft lengths", lambda sources: _described(GAINS, sources.draft_lengths())

@@ -15,11 +15,8 @@ import msgspec
 
 from eab.assets import ASSETS
 from eab.board import bundle
-from eab.branching.presets import PRESETS, starting_values
-from eab.config import SETTINGS, BranchingConfig
+from eab.branching.presets import START
 from eab.events import ModelCard
-from eab.settings import Real, Setting, Whole
-from eab.threshold_scales import THRESHOLD_SCALES
 
 FIRST_PROMPT: Final = "Grandma went to the market and bought some"
 MANIFEST: Final = "model.json"
@@ -28,10 +25,8 @@ _FILES: Final = ("model.safetensors", "tokenizer.json")
 _SHAPE: Final = (
     *("num_hidden_layers", "head_dim", "hidden_size", "intermediate_size", "rms_norm_eps"),
 )
-_MAX_WHOLE: Final = 2**53 - 1  # that JavaScript can count to
 
 
-@lru_cache(maxsize=1)
 def worker() -> str:
     """The script of the worker, with all that it needs; `static/worker.js` says its messages."""
     return bundle.javascript("worker", Path(__file__).parent / "static")
@@ -43,13 +38,6 @@ def model_files() -> dict[str, bytes]:
     files = {name: (_MODEL / name).read_bytes() for name in _FILES}
     manifest = json.dumps(_manifest(files), separators=(",", ":"))
     return {MANIFEST: manifest.encode(), **files}
-
-
-def write_model(folder: Path) -> None:
-    """Write the files into a folder, which is made if it is missing."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, data in model_files().items():
-        (folder / name).write_bytes(data)
 
 
 def _manifest(files: dict[str, bytes]) -> dict[str, Any]:
@@ -64,7 +52,7 @@ def _manifest(files: dict[str, bytes]) -> dict[str, Any]:
         "files": {
             name: {"bytes": len(data), "sha256": hashes[name]} for name, data in files.items()
         },
-        "settings": _settings(),
+        "settings": msgspec.to_builtins(START),
     }
 
 
@@ -85,27 +73,3 @@ def _card(model: dict[str, Any], sha256: str) -> ModelCard:
         sha256=sha256,
         own_decoder=True,
     )
-
-
-def _settings() -> dict[str, Any]:
-    """Defaults, starting values, presets and limits of the settings."""
-    numbers = {name: _limits(declared) for name, declared in SETTINGS.items()}
-    return {
-        "defaults": {name: getattr(BranchingConfig(), name) for name in SETTINGS},
-        "start": starting_values(),
-        "presets": {name: dict(preset.settings) for name, preset in PRESETS.items()},
-        "limits": {name: limits for name, limits in numbers.items() if limits},
-        "thresholds": {
-            unit: {"low": scale.values.low, "high": scale.values.high, "whole": False}
-            for unit, scale in THRESHOLD_SCALES.items()
-        },
-    }
-
-
-def _limits(declared: Setting) -> dict[str, Any]:
-    match declared.values:
-        case Whole(low, high):
-            return {"low": low, "high": min(high, _MAX_WHOLE), "whole": True}
-        case Real(low, high):
-            return {"low": low, "high": high, "whole": False}
-    return {}

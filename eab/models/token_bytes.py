@@ -11,7 +11,7 @@ from eab import token_text
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
-class TokenTexts:
+class TokenTexts(dict[int, str]):
     """`texts[token]` is the token's text (see `eab.token_text`), also beyond the vocabulary."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -19,12 +19,9 @@ class TokenTexts:
         self._special = frozenset(control_tokens(tokenizer))
         by_byte = bytes_to_unicode() if "ByteLevel" in _decoder_kinds(tokenizer) else {}
         self._byte_of = {character: byte for byte, character in by_byte.items()}
-        self._cached: dict[int, str] = {}
 
-    def __getitem__(self, token: int) -> str:
-        if token not in self._cached:
-            self._cached[token] = self._text(token)
-        return self._cached[token]
+    def __missing__(self, token: int) -> str:
+        return self.setdefault(token, self._text(token))
 
     def is_special(self, token: int) -> bool:
         return token in self._special

@@ -1,5 +1,6 @@
-"""What a board is sent about a finished run at another threshold or growth step r, in the app and
-in a notebook. `eab.what_if.resimulate` needs torch, so it is imported only when it is used.
+"""What the app's board is sent about a finished run at another threshold or growth step r; other
+boards make it themselves (eab/board/static/what_if_messages.js). `eab.what_if.resimulate` needs
+torch, so it is imported only when it is used.
 """
 
 import math
@@ -37,13 +38,9 @@ def chosen(
 
 
 def recomputed(
-    recorded: RunState, threshold: float | None, r: AllocationStep, how_to_run: str = ""
+    recorded: RunState, threshold: float | None, r: AllocationStep
 ) -> tuple[RunFold, dict[str, Any]]:
     """The run with these settings, and additional fields for the message to the board.
-
-    Args:
-        how_to_run: How the user can run the model with these settings; empty for the button next to
-            the threshold line.
 
     Raises:
         ConfigError, RecordError: As `eab.what_if.resimulate`.
@@ -56,9 +53,7 @@ def recomputed(
     change = [
         tree_change_sentence(recorded, run),
         exactness_sentence(
-            run,
-            result.unknowns,
-            how_to_run or f"press “Run at {run.started.threshold_nats:.2f}”",
+            run, result.unknowns, f"press “Run at {run.started.threshold_nats:.2f}”"
         ),
     ]
     notes = {"entropy": " ".join(["Recomputed from the recording.", *change])}

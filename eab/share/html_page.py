@@ -15,7 +15,6 @@ import hashlib
 import json
 from collections.abc import Iterable
 from functools import lru_cache
-from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +25,6 @@ from eab.config import OWN
 from eab.events import Event, TextScored
 from eab.figures.captions import cost_sentence, origin_words, weight_sentence
 from eab.figures.uncertainty import nats
-from eab.formatting import counted
 from eab.live import files
 from eab.record.files import save_whole
 from eab.record.run_file import encode
@@ -35,17 +33,22 @@ from eab.run import RunState, fold
 # What the page cannot make from the events
 _ONLY_HERE: Final = ("run", "mode", "autoplay", "cursor", "file", "labels", "deciding", "notes")
 
-_PAGE: Final = """\
+_DOCUMENT: Final = """\
 <!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>EAB Explorer</title>
+<title>{title}</title>
 <style>{style}</style>
 </head>
 <body>
+{body}
+</body>
+</html>
+"""
+_BODY: Final = """\
 <main>
 {panel}<h1 id="title">EAB Explorer</h1>
 <div id="board"></div>
@@ -55,13 +58,11 @@ _PAGE: Final = """\
 <div id="texts"></div>
 </main>
 <script type="text/plain" id="run">{data}</script>
-{model}<script type="module">{script}</script>
-</body>
-</html>
-"""
+{model}<script type="module">{script}</script>"""
 _PANEL: Final = f"""\
-<div id="live" data-prompt="{files.FIRST_PROMPT}"></div>
+<div id="live" data-prompt="{files.FIRST_PROMPT}">
 <p>The bundled story model continues a prompt here, in this browser.</p>
+</div>
 """
 
 
@@ -77,15 +78,26 @@ def to_html(run: RunState | Iterable[Event], live: bool = False) -> str:
         live: Add the story model, which then runs on the page: 10 MB more.
     """
     state = run if isinstance(run, RunState) else fold(run)
-    style, script, policy = _code()
-    return _PAGE.format(
-        policy=policy + "; worker-src blob:" * live,
-        style=style,
+    script = bundle.javascript("page")
+    body = _BODY.format(
         script=script,
         data=packed(state),
         panel=_PANEL * live,
         model=_story_model() if live else "",
     )
+    policy = f"script-src {policy_hash(script)}; img-src blob:" + "; worker-src blob:" * live
+    return document("EAB Explorer", bundle.stylesheet("page"), body, policy)
+
+
+def document(title: str, style: str, body: str, policy: str) -> str:
+    """An HTML page that loads and sends nothing, except for what its policy allows.
+
+    Args:
+        title: As HTML.
+        policy: Directives of the content security policy, besides that for `style`.
+    """
+    policy = f"default-src 'none'; base-uri 'none'; style-src {policy_hash(style)}; {policy}"
+    return _DOCUMENT.format(policy=policy, title=title, style=style, body=body)
 
 
 def packed(run: RunState, key: str = "page") -> str:
@@ -98,15 +110,25 @@ def packed(run: RunState, key: str = "page") -> str:
     message = Feed().message(run, key, "replay", autoplay=True)
     if _page_can_make_message(run):
         message = {name: message[name] for name in _ONLY_HERE if name in message}
+    what_if = f"What-if run, {run.started.what_if}: " if run.started.what_if else ""
     shown = {
         "title": token_text.visible(run.started.beginning),
-        "about": f"{_settings_sentence(run)} {cost_sentence(run)}",
+        "about": f"{what_if}{origin_words(run.started)} {cost_sentence(run)}",
         "texts": _texts(run),
         "message": message,
     }
     begun = json.dumps(shown, separators=(",", ":"), allow_nan=False).encode("ascii")[:-1]
+    return _zipped(b'%b,"events":%b}' % (begun, _events(run)))
+
+
+def packed_events(run: RunState) -> str:
+    """The events of a run, packed in the same way; none if it cannot be recomputed."""
+    return _zipped(_events(run))
+
+
+def _events(run: RunState) -> bytes:
     events = run.events if run.started.can_be_recomputed else []
-    return _zipped(b'%b,"events":[%b]}' % (begun, b",".join(map(encode, events))))
+    return b"[%b]" % b",".join(map(encode, events))
 
 
 def _zipped(data: bytes) -> str:
@@ -134,64 +156,22 @@ def _page_can_make_message(run: RunState) -> bool:
     return is_plain and only_rows and not on_server and not read_later
 
 
-def _settings_sentence(run: RunState) -> str:
-    if run.started.imported:
-        return origin_words(run.started)
-    config, model = run.started.config, token_text.visible(run.started.model.name)
-    what = {
-        "": "A recorded run",
-        "exact": "A what-if run (exact)",
-        "approximate": "A what-if run (an approximation)",
-    }
-    return (
-        f"{what[run.started.what_if]} of {model}: policy {config.policy}, forks from "
-        f"{run.started.threshold_nats:.2f} nats into {counted(config.branch_factor, 'branch')}, at "
-        f"most {counted(config.max_paths, 'path')} of {counted(config.max_new_tokens, 'token')}, "
-        f"temperature {config.temperature:g}, seed {config.seed}."
-    )
-
-
 def _texts(run: RunState) -> dict[str, Any]:
-    """A table of all texts, heaviest first; page.js decodes the front-coded texts."""
-    samples = run.samples
+    """A table of all texts, heaviest first."""
     kept = run.started.kept_text
-    texts = _front_coded([token_text.visible_join([kept, sample.text]) for sample in samples])
-    rows = [
-        [f"{sample.weight:.1%}", nats(sample.log_prob), sample.finish_reason] for sample in samples
-    ]
     return {
         "sentence": weight_sentence(run),
         "columns": ["weight", "log probability (nats)", "end", "text"],
-        "rows": rows,
-        "texts": texts,
+        "rows": [
+            [
+                f"{sample.weight:.1%}",
+                nats(sample.log_prob),
+                sample.finish_reason,
+                token_text.visible_join([kept, sample.text]),
+            ]
+            for sample in run.samples
+        ],
     }
-
-
-def _front_coded(texts: list[str]) -> list[tuple[int, int, str]]:
-    """The texts in alphabetical order as (index, length shared with the previous text, rest): texts
-    of one tree often start alike.
-
-    Lengths are in UTF-16 code units, as in JavaScript.
-    """
-    coded = []
-    before = ""
-    for place in sorted(range(len(texts)), key=texts.__getitem__):
-        text = texts[place]
-        common = commonprefix([before, text])  # noqa: RUF071 - of characters, not of paths
-        coded.append((place, len(common.encode("utf-16-le")) // 2, text[len(common) :]))
-        before = text
-    return coded
-
-
-@lru_cache(maxsize=1)
-def _code() -> tuple[str, str, str]:
-    """CSS, script, and a content security policy that allows only these two."""
-    style, script = bundle.stylesheet("page"), bundle.javascript("page")
-    policy = (
-        f"default-src 'none'; script-src {policy_hash(script)}; style-src {policy_hash(style)}; "
-        "img-src blob:"
-    )
-    return style, script, policy
 
 
 def policy_hash(text: str) -> str:

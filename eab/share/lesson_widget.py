@@ -13,7 +13,6 @@ from markdown_it import MarkdownIt
 
 from eab.board.messages import Feed
 from eab.events import Event
-from eab.figures.run_comparison import marks
 from eab.formatting import as_sentence
 from eab.lessons.lesson import ExerciseSection, Lesson, QuestionSection, Script, guide
 from eab.lessons.lesson_files import numbers_in, with_numbers
@@ -131,19 +130,18 @@ class LessonWidget(WithStill, widgets.VBox):  # type: ignore[misc]  # it has no 
         return widgets.VBox([widgets.Label(as_sentence(sentence)), go.FigureWidget(figure)])
 
     def _led_board(self, script: Script) -> BoardWidget:
-        run, more = self._run, {}
+        run, asked = self._run, {}
         if script.threshold is not None or script.r is not None:
             from eab.what_if.resimulate import resimulate  # needs torch
 
-            result = resimulate(self._events, script.threshold, script.r)
-            run = fold(result.events)
-            name = f"{script.threshold} {script.r}"
-            more = {"what_if": name, "unknowns": marks(run, result.unknowns)}
+            run = fold(resimulate(self._events, script.threshold, script.r).events)
+            asked = {"asked": {"threshold": script.threshold, "r": script.r}}
         if self.board is None:
-            self.board = BoardWidget(run, autoplay=False)
+            self.board = BoardWidget(self._run, autoplay=False)
         name = f"{self.lesson.id} {self.stage} {self.guess}"
         lead = guide(script, run, name, self.lesson.hides).as_message()
-        self.board.message = Feed().message(run, "notebook", "replay") | more | {"guide": lead}
+        message = Feed().message(self._run, "notebook", "replay")
+        self.board.message = message | asked | {"guide": lead}
         return self.board
 
 

@@ -1,8 +1,8 @@
 """The board as a notebook widget, built with anywidget; `eab.api.notebook` imports it when needed.
 
-It receives the same messages as the app's board and sends requests: for messages that it missed, to
-stop the run, and to show another threshold. Features that need Python are offered only after Python
-has answered a first request: a saved page has the message but no kernel.
+It receives the same messages as the app's board and sends requests: for messages that it missed,
+and to stop the run. From the events of a finished run it makes those for another threshold or
+growth step itself, so a saved page can do that, too.
 
 It comes with a still of itself, for readers without a kernel: a saved notebook, its preview on
 GitHub, or a page made from it. If an output has both a widget and a still, JupyterLab shows only
@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from uuid import uuid4
 
 import anywidget
@@ -28,12 +28,11 @@ from IPython.display import display
 from eab.board import bundle
 from eab.board.messages import Feed
 from eab.board.still import picture, tree_svg
-from eab.errors import EabError
 from eab.events import Event, StepTimed
 from eab.figures.captions import tree_sentence
-from eab.formatting import as_sentence, counted
+from eab.formatting import counted
 from eab.run import RunFold, RunState
-from eab.share.board_what_if import chosen, growth_steps, recomputed
+from eab.share.html_page import packed_events
 
 WIDGET: Final = "application/vnd.jupyter.widget-view+json"
 _MARK: Final = "data-eab-still"
@@ -112,15 +111,16 @@ class BoardWidget(WithStill, anywidget.AnyWidget):
     _css = bundle.stylesheet()
     code = anywidget.WidgetTrait().tag(sync=True)
     message = traitlets.Dict().tag(sync=True)
+    recorded = traitlets.Unicode("").tag(sync=True)  # the events of a finished run, packed
     status = traitlets.Unicode("").tag(sync=True)
     running = traitlets.Bool(False).tag(sync=True)
 
     def __init__(self, run: RunState | None, autoplay: bool = True) -> None:
         self._run = run
         self._feed = Feed()
-        message = self._next_message("replay", autoplay=autoplay)
-        super().__init__(message=message, code=_code())
-        self.on_msg(self._on_request)
+        message = self._feed.message(run, "notebook", "replay", autoplay)
+        recorded = packed_events(run) if run is not None else ""
+        super().__init__(message=message, recorded=recorded, code=_code())
 
     @property
     def run(self) -> RunState | None:
@@ -137,36 +137,6 @@ class BoardWidget(WithStill, anywidget.AnyWidget):
         if run is None or not run.steps:
             return f"<p>{self.words()}</p>"
         return picture(tree_svg(run), self.words())
-
-    def _next_message(
-        self, mode: Literal["live", "replay"], shown: RunState | None = None, autoplay: bool = False
-    ) -> dict[str, Any]:
-        """The message for `shown`, or else the run, with the requests that the board may offer."""
-        run = self.run
-        message = self._feed.message(shown or run, "notebook", mode, autoplay)
-        if self.running or run is None or not run.steps or not run.started.can_be_recomputed:
-            return message
-        return message | {"offers": {"what_if": True, "growth_steps": growth_steps(run)}}
-
-    def _on_request(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
-        if content.get("request") == "what_if":
-            self._show_what_if(content.get("threshold"), content.get("r"))
-        self.send({"answers": True})  # even if the message has not changed
-
-    def _show_what_if(self, threshold: float | None, r: str | int | None) -> None:
-        run = self.run
-        if run is None or self.running:
-            return
-        nats, step = chosen(run, threshold, r)
-        shown: RunState | None = None
-        more: dict[str, Any] = {}
-        if nats is not None or step != run.started.config.r:
-            try:
-                state, more = recomputed(run, nats, step, "run the model with these settings")
-                shown = state.run
-            except EabError as error:
-                more["notes"] = {"entropy": as_sentence(f"The run cannot be recomputed: {error}")}
-        self.message = self._next_message("replay", shown) | more
 
 
 class LiveWidget(BoardWidget, Generic[FinishedRun]):
@@ -191,6 +161,7 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
         self._error: Exception | None = None
         self._fold = RunFold()
         super().__init__(None, autoplay=False)
+        self.on_msg(self._on_request)
         self.running = True
         self._thread = threading.Thread(
             target=self._work, args=(events,), name="eab-notebook", daemon=True
@@ -250,6 +221,7 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
             self._error = error
         self._feed.resend()  # the last message is complete, because a saved notebook keeps it
         self.running = False
+        self.recorded = packed_events(self.run) if self.run is not None else ""
         self._send_status(self._ending())
         with self._lock:
             self._update_still()
@@ -258,7 +230,7 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
 
     def _send_status(self, status: str) -> None:
         with self._lock:
-            message = self._next_message("live")
+            message = self._feed.message(self.run, "notebook", "live")
         self.message, self.status = message, status
 
     def _progress(self) -> str:
@@ -280,8 +252,6 @@ class LiveWidget(BoardWidget, Generic[FinishedRun]):
             self._feed.resend()  # complete, because a saved notebook keeps it
             if not self.running:
                 self._send_status(self.status)
-        else:
-            super()._on_request(_widget, content, _buffers)
 
     def _leave(self) -> None:
         self.stop()

@@ -20,42 +20,24 @@ from eab.live.files import FIRST_PROMPT, model_files, worker
 from eab.record import SUFFIX
 from eab.record.files import make_folder, save_whole
 from eab.run import fold
-from eab.share.html_page import packed, policy_hash
+from eab.share.html_page import document, packed, policy_hash
 from eab.site.pages import TECHNIQUES, lesson_page, technique_page
 
 MODEL: Final = "model/"  # the folder of the story model
 WORKER: Final = f"{MODEL}worker.js"
-BRAND: Final = "Watch a language model write. Where it hesitates, the text branches."
-MORE: Final = """\
-<p>Chat models, a GPU, runs in one batch, and other branching policies need the program:</p>
-<pre>pip install "eab-explorer[app]"
-eab app</pre>
-"""
-LIVE_WORDS: Final = """\
-<p>A small story model writes here, in your browser; the first run fetches its {size} MB. Chat
-models, a GPU, batching and other policies need <a href="#program">two commands</a>.</p>
-"""
-
-_PAGE: Final = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>EAB Explorer</title>
-<style>{style}</style>
-</head>
-<body>
+_BODY: Final = """\
 <header class="top">
 <h1>EAB Explorer</h1>
-<p>{brand}</p>
+<p>Watch a language model write. Where it hesitates, the text branches.</p>
 <nav aria-label="On this page">
 <a href="#lessons">Lessons</a><a href="#techniques">Techniques</a>
 </nav>
 </header>
 <main>
-<div id="live" {live}>{live_words}</div>
+<div id="live" {live}>
+<p>A small story model writes here, in your browser; the first run fetches its {megabytes} MB. Chat
+models, a GPU, batching and other policies need <a href="#program">two commands</a>.</p>
+</div>
 <nav id="gallery" aria-label="Recorded runs">{gallery}</nav>
 <h2 id="title">{title}</h2>
 <p id="shows">{shows}</p>
@@ -69,13 +51,14 @@ _PAGE: Final = """\
 <div class="lists">
 <section><h2 id="lessons">Lessons</h2>{lessons}</section>
 <section><h2 id="techniques">Techniques, measured</h2>{techniques}</section>
-<section><h2 id="program">What the program does besides</h2>{more}</section>
+<section><h2 id="program">What the program does besides</h2>
+<p>Chat models, a GPU, runs in one batch, and other branching policies need the program:</p>
+<pre>pip install "eab-explorer[app]"
+eab app</pre>
+</section>
 </div>
 </main>
-{runs}
-</body>
-</html>
-"""
+{runs}"""
 
 
 def write_site(folder: Path) -> None:
@@ -112,37 +95,26 @@ def index_page() -> str:
         _card(name, recording, thumbnail(run))
         for recording, (name, run) in zip(recordings, runs.items(), strict=True)
     )
-    return _PAGE.format(
-        policy=_policy(style, script),
-        style=style,
-        brand=BRAND,
+    body = _BODY.format(
         live=f'data-worker="{WORKER}" data-model="{MODEL}" data-prompt="{FIRST_PROMPT}"',
-        live_words=LIVE_WORDS.format(size=_megabytes(model_files())),
+        megabytes=f"{sum(map(len, model_files().values())) / 1e6:.1f}",
         gallery="".join(cards),
         title=escape(token_text.visible(runs[first].started.beginning)),
         shows=escape(recordings[0].description),
         first=first,
         run=data[first],
         script=script,
-        lessons=_links({f"lessons/{one.id}": (one.title, f": {one.summary}") for one in lessons()}),
+        lessons=_links({f"lessons/{one.id}": (one.title, one.summary) for one in lessons()}),
         techniques=_links(
-            {f"techniques/{one.id}": (one.title, f" – {one.question}") for one in TECHNIQUES}
+            {f"techniques/{one.id}": (one.title, one.question) for one in TECHNIQUES}
         ),
-        more=MORE,
         runs="\n".join(_block(name, data[name]) for name in others),
     )
-
-
-def _megabytes(files: Mapping[str, bytes]) -> str:
-    return f"{sum(map(len, files.values())) / 1e6:.1f}"
-
-
-def _policy(style: str, script: str) -> str:
-    return (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src blob:; "
-        "worker-src 'self'; connect-src 'self'; "
-        f"script-src {policy_hash(script)}; style-src {policy_hash(style)}"
+    policy = (
+        f"script-src {policy_hash(script)}; form-action 'none'; img-src blob:; worker-src 'self'; "
+        "connect-src 'self'"
     )
+    return document("EAB Explorer", style, body, policy)
 
 
 def _card(name: str, recording: bundled_runs.Recording, picture: str) -> str:
@@ -154,7 +126,7 @@ def _card(name: str, recording: bundled_runs.Recording, picture: str) -> str:
 def _links(pages: Mapping[str, tuple[str, str]]) -> str:
     """A list of pages, by address without ending: what is a link, and what follows it."""
     lines = (
-        f'<li><a href="{address}.html">{escape(title)}</a>{escape(words)}</li>'
+        f'<li><a href="{address}.html">{escape(title)}</a> – {escape(words)}</li>'
         for address, (title, words) in pages.items()
     )
     return f"<ol>{''.join(lines)}</ol>"

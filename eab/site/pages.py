@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
-from typing import Final
+from typing import Final, TypeAlias
 
 from markdown_it import MarkdownIt
 
@@ -11,13 +12,14 @@ from eab.board import bundle
 from eab.board.still import picture, tree_svg
 from eab.figures.captions import tree_sentence
 from eab.formatting import as_sentence
-from eab.labs.batching.results import BATCHING
-from eab.labs.bmc.results import LABS as BMC_LABS
+from eab.labs.batching import BATCHING
+from eab.labs.bmc import LABS as BMC_LABS
+from eab.labs.bmc import Experiment
+from eab.labs.caches import BYTES, CACHES_LAB, PROCESSED
+from eab.labs.drafts import DRAFTS, GAINS
 from eab.labs.measurement import Lab, Report, TextTable
-from eab.labs.quantization.results import FORMATS
+from eab.labs.quantization import FORMATS
 from eab.labs.tuning.evaluation_report import EVALUATION
-from eab.labs.variants.caches import BYTES, CACHES_LAB, PROCESSED
-from eab.labs.variants.drafts import DRAFTS, GAINS, STEPS
 from eab.lessons import bundled_runs, lesson_files
 from eab.lessons.lesson import (
     ExerciseSection,
@@ -30,37 +32,27 @@ from eab.lessons.lesson_files import numbers_in, with_numbers
 from eab.lessons.measures import Sources, bundled_sources, parse, written
 from eab.record import SUFFIX
 from eab.run import fold
-from eab.share.html_page import policy_hash
+from eab.share.html_page import document
 
 # The charts of lessons that a sentence stands for, by their names in eab.lessons.pictures
 _CHARTS: Final[dict[str, tuple[Lab, Callable[[], Report]]]] = {
     "processed tokens": (PROCESSED, bundled_runs.caches),
     "bytes copied and held": (BYTES, bundled_runs.caches),
-    "tokens per forward pass": (STEPS, bundled_runs.draft_lengths),
+    "tokens per forward pass": (DRAFTS, bundled_runs.draft_lengths),
     "when drafts pay": (GAINS, bundled_runs.draft_lengths),
     "weight formats": (FORMATS, bundled_runs.formats),
 }
 _IN_THE_APP: Final = "The Learn page of the app has the charts and sliders, and checks the result."
 _MARKDOWN: Final = MarkdownIt("commonmark", {"html": False})
-_PAGE: Final = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title} - EAB Explorer</title>
-<style>{style}</style>
-</head>
-<body>
+_BODY: Final = """\
 <header class="top"><a href="../index.html">EAB Explorer</a></header>
 <main class="text">
 <h1>{title}</h1>
 {content}
-</main>
-</body>
-</html>
-"""
+</main>"""
+
+
+Measured: TypeAlias = tuple[str, Lab, Callable[[], Report]]  # with what was asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +63,11 @@ class Technique:
     title: str
     question: str
     lesson: str
-    measured: tuple[tuple[str, Lab, Callable[[], Report]], ...]  # each with what was asked
+    measured: tuple[Measured, ...]
+
+
+def _bmc(question: str, name: Experiment) -> Measured:
+    return question, BMC_LABS[name], partial(bundled_runs.bmc, name)
 
 
 TECHNIQUES: Final = (
@@ -88,21 +84,9 @@ TECHNIQUES: Final = (
         "How far ahead should the cache allocate?",
         "growth",
         (
-            (
-                "How much time does each r cost?",
-                BMC_LABS["growth"],
-                lambda: bundled_runs.bmc("growth"),
-            ),
-            (
-                "Is the predicted r* the best for other models, too?",
-                BMC_LABS["sizes"],
-                lambda: bundled_runs.bmc("sizes"),
-            ),
-            (
-                "What if draft tokens are rejected?",
-                BMC_LABS["rejection"],
-                lambda: bundled_runs.bmc("rejection"),
-            ),
+            _bmc("How much time does each r cost?", "growth"),
+            _bmc("Is the predicted r* the best for other models, too?", "sizes"),
+            _bmc("What if draft tokens are rejected?", "rejection"),
         ),
     ),
     Technique(
@@ -117,13 +101,7 @@ TECHNIQUES: Final = (
         "Continuous batching",
         "Does a short request have to wait for a long one?",
         "batching",
-        (
-            (
-                "Does a short request have to wait for a long one?",
-                BATCHING,
-                bundled_runs.batching,
-            ),
-        ),
+        (("Does a short request have to wait for a long one?", BATCHING, bundled_runs.batching),),
     ),
     Technique(
         "quantization",
@@ -137,13 +115,7 @@ TECHNIQUES: Final = (
         "Is the tree right about its answers?",
         "Does its entropy tell wrong answers from right ones?",
         "answers",
-        (
-            (
-                "How do trees compare with independent texts?",
-                EVALUATION,
-                bundled_runs.evaluation,
-            ),
-        ),
+        (("How do trees compare with independent texts?", EVALUATION, bundled_runs.evaluation),),
     ),
 )
 
@@ -269,6 +241,5 @@ def _cells(row: Sequence[str], kind: str) -> str:
 def _page(title: str, parts: Sequence[str]) -> str:
     files = (bundle.FOLDER / f"{name}.css" for name in ("page", "site"))  # without the board's
     style = "".join(file.read_text(encoding="utf-8") for file in files)
-    policy = f"default-src 'none'; base-uri 'none'; img-src data:; style-src {policy_hash(style)}"
-    content = "\n".join(parts)
-    return _PAGE.format(policy=policy, title=escape(title), style=style, content=content)
+    body = _BODY.format(title=escape(title), content="\n".join(parts))
+    return document(f"{escape(title)} - EAB Explorer", style, body, "img-src data:")

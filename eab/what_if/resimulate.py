@@ -306,7 +306,7 @@ class _Resimulator:
         if not decision.tokens:
             self._unknown(leaf, "dropped")
             self.generation.paths.release(leaf.path)
-            return [replace(leaf, finished=True)], []
+            return [structs.replace(leaf, finished=True)], []
         if self._would_fork(leaf, decision) and self._would_have_forked(decision):
             total = math.fsum(decision.weights)
             if decision.dropped or not math.isclose(total, decision.weight, rel_tol=1e-9):

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from made_runs import bundled, events_of, run_of
 from msgspec import structs
 
+from eab.analysis.independent_texts import average_seen, independent_config, mean_tokens_per_text
 from eab.analysis.merged_runs import (
     Side,
-    independent_config,
-    mean_tokens_per_text,
     merge,
     same_prompt,
     texts_of,
@@ -25,7 +24,6 @@ from eab.checks.table_model import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.events import Forked, RunStarted
 from eab.figures.run_comparison import (
-    average_seen,
     diff_rows,
     diff_table,
     diff_tree_sentence,

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from command_line import invoked
@@ -31,7 +32,13 @@ from eab.cli.batch import read_lines
 from eab.engine.loop import event_stream
 from eab.errors import EabError
 from eab.events.chat import parse_messages, read_messages
+from eab.labs.batching import ServingRequest, Workload
+from eab.labs.measurement import HEAD
+from eab.labs.tuning.prompt_sets import bundled_prompts, read_prompts, read_questions
+from eab.labs.tuning.report import Plan, sweep_began
+from eab.labs.tuning.report import loads as sweep_of
 from eab.lessons import bundled_runs
+from eab.lessons.lesson_files import MAX_BYTES
 from eab.lessons.lesson_files import loads as lesson_of
 from eab.remote import connection
 from eab.remote.model import load_model
@@ -47,6 +54,13 @@ PROCESSOR = MinPLogitsWarper(0.1)
 
 def often(prediction: object, leaf: object) -> bool:
     return True
+
+
+class Unfinished:
+    """A policy without most of its methods."""
+
+    def select(self, prediction: object) -> bool:
+        return True
 
 
 def processed(change: Callable[[Any], object]) -> Run:
@@ -134,6 +148,21 @@ CALLS: dict[str, Callable[[], Any]] = {
     "sweep(own policy, a folder)": lambda: eab.sweep(
         MODEL, ["0"], Grid({"policy": ["fair", often]}, BranchingConfig()), folder="x"
     ),
+    **{
+        f"run(prompt, policy={name})": lambda given=given: EXPLORER.run("0", policy=given)
+        for name, given in {
+            "3": 3,
+            "None": None,
+            "a class": Unfinished,
+            "lambda: True": lambda: True,
+            "a rule that returns None": lambda prediction, leaf: None,
+            "a rule that returns a policy": lambda prediction, leaf: Unfinished(),
+            "a function that returns 3": lambda config, nats: 3,
+            "a function that returns half a policy": lambda config, nats: Unfinished(),
+        }.items()
+    },
+    "run.labelled(a function that returns 3)": lambda: COIN.labelled(lambda text: 3),
+    "run.labelled(a property that returns yes)": lambda: COIN.labelled({"a": lambda text: "yes"}),
     "Grid(own policy twice)": lambda: Grid({"policy": [often, often]}, BranchingConfig()),
     "run.what_if(threshold=-1)": lambda: COIN.what_if(threshold=-1),
     'run.to_pandas("paths")': lambda: COIN.to_pandas("paths"),  # type: ignore[arg-type]
@@ -174,6 +203,18 @@ RUN_FILE = [json.loads(line) for line in gzip.decompress(record.dumps(COIN.event
 OTHER_NAMES = ("treshold", "top_kk", "branching_factor", "max_length", "num_return_sequences")
 USER = {"role": "user", "content": "Hi"}
 IN_A_FILE = {"format": "eab-run", "version": 1}
+REQUESTS = tuple((f"prompt {number}", 8) for number in range(5))
+
+
+def workload(given: dict[str, Any]) -> None:
+    asked = given.get("requests", REQUESTS)
+    Workload(**(given | {"requests": tuple(ServingRequest(*one) for one in asked)}))
+
+
+STEP, GUESS, DO = (
+    SMALL[SMALL.index(f"## {begin}") : SMALL.index(f"## {end}")]
+    for begin, end in (("One", "Guess"), ("Guess", "Two"), ("Do", "Where"))
+)
 
 
 def run_file(*lines: Any) -> bytes:
@@ -191,6 +232,11 @@ def changed_run_file(change: tuple[Any, ...]) -> None:
         holder = holder[key]
     holder[place[-1]] = value
     record.loads(run_file(*lines))
+
+
+def not_text(data: bytes) -> str:
+    Path("bytes.csv").write_bytes(data)
+    return "bytes.csv"
 
 
 def rules_file(text: str) -> None:
@@ -216,6 +262,24 @@ def server_address(url: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(connection.ADDRESS, url)
         load_model("vllm:embedded")
+
+
+def read_as(name: str, read: Callable[[str], object], text: str) -> None:
+    Path(name).write_text(text, encoding="utf-8")
+    read(name)
+
+
+def sweep_file(change: dict[str, Any]) -> None:
+    """Load the file of a sweep of one cell, with these changes of its plan."""
+    asked = [{"id": "a", "question": {"prompt": "A coin"}}]
+    about = {"plan": {"grid": {}, "prompts": asked} | change} if change else {"plan": None}
+    began = sweep_began("tiny", "float32", "here", Plan(Grid(), ()))
+    content = HEAD | {"began": msgspec.to_builtins(began) | {"about": about}, "tables": {}}
+    sweep_of(json.dumps(content | {"ended": None}).encode(), "a sweep")
+
+
+def of_prompt(**change: Any) -> dict[str, Any]:
+    return {"prompts": [{"id": "a", "question": {"prompt": "A"}} | change]}
 
 
 DOORS: dict[str, tuple[Callable[[Any], object], Sequence[Any]]] = {
@@ -283,6 +347,14 @@ DOORS: dict[str, tuple[Callable[[Any], object], Sequence[Any]]] = {
             'hosts = ["http://example.org"]',
         ],
     ),
+    "the rules in the environment": (
+        rules.load,
+        [
+            *({"EAB_RULE_MAX_PATHS": "many"}, {"EAB_RULE_MAX_PATH": "12"}),
+            *({"EAB_RULE_HOSTS": "example.org"}, {"EAB_RULE_SAVE_RUNS": ""}),
+            *({"EAB_RULES": name} for name in ("/no/such/file", "~nobody-of-this-name/x", ".", "\x00")),
+        ],
+    ),
     "a question to a class": (
         lambda given: ClassQuestion(*given),
         [
@@ -313,6 +385,84 @@ DOORS: dict[str, tuple[Callable[[Any], object], Sequence[Any]]] = {
             ("[[goals]]", 'calculator = "abacus"\n[[goals]]'),
             *(("## Where\n`eab/run`", ""), ("little.", "little\x07.")),
             ("## Two\n", "```step\n```\n\n```step\n```\n\n## Two\n"),
+        ],
+    ),
+    "the bytes of a lesson": (
+        lambda data: lesson_of(data, "small"),
+        [
+            *(b"x" * (MAX_BYTES + 1), b"\xff\xfe\x00", b""),
+            *(SMALL.replace(*change).encode() for change in ((GUESS, ""), (DO, DO * 2))),
+            *(SMALL.replace(*change).encode() for change in ((STEP, ""), (STEP, STEP * 5))),
+            SMALL.replace(STEP, STEP * 20).encode(),
+        ],
+    ),
+    "the name of a lesson": (lambda name: lesson_of(SMALL.encode(), name), ["../../etc"]),
+    "labels of a run": (COIN.labelled, [{}, "Paris", {"": "Paris"}, {"a": ""}]),
+    "a grid of settings": (
+        lambda given: Grid(**given).configs(),
+        [
+            *({"varied": {"treshold": [1.0]}}, {"varied": {"seed": [1, 2]}}),
+            *({"varied": {"preset": names}} for names in (["wide", "thin"], ["wide", "wide"])),
+            *({"varied": {"max_paths": values}} for values in ([], 4, [4, 8, 4], [4, 0])),
+            *({"varied": {"policy": "fair"}}, {"varied": {"entropy_threshold": ["a"]}}),
+            {"varied": {"entropy_threshold": [3.0], "threshold_unit": ["nats", "normalised"]}},
+            {"varied": {"max_new_tokens": range(1, 300), "max_paths": range(1, 200)}},
+            *({"seeds": seeds} for seeds in ([-1], [3, 3], range(1001))),
+            {"sample": -2},
+        ],
+    ),
+    "the plan in the file of a sweep": (
+        sweep_file,
+        [
+            *({}, {"prompts": []}, {"grid": {"varied": {"max_paths": ["many"]}}}, {"more": 1}),
+            {"grid": {"seeds": [*range(1000)], "varied": {"max_paths": [*range(2, 99)]}}},
+            *({"grid": {"varied": {"r": [1] * 100_000}}}, {"grid": {"seeds": [1] * 100_000}}),
+            *(of_prompt(id=1), of_prompt(id="x" * 101), of_prompt(question={"prompt": " "})),
+            of_prompt(question={"prompt": "A", "distribution": {"a": 0.5}}),
+            of_prompt(question={"prompt": "A", "distribution": {"\ud800": 1.0}}),
+            {"prompts": [{"id": "a", "question": {"prompt": "A"}}] * 2},
+        ],
+    ),
+    "requests to serve": (
+        workload,
+        [
+            *({"requests": ()}, {"requests": REQUESTS * 7}, {"requests": (("  ", 8),)}),
+            *({"requests": (*REQUESTS, ("x" * 2001, 8))}, {"requests": (("x", 0),)}),
+            *({"requests": (("x", 257),)}, {"slots": 0}, {"repeats": 10}, {"max_paths": 9}),
+        ],
+    ),
+    "the name of a prompt set": (bundled_prompts, ["coins"]),
+    "prompts of a sweep": (
+        partial(read_as, "prompts.jsonl", read_prompts),
+        [
+            "\n".join(
+                [
+                    *('{"prompt": "fine", "id": "one"}', '{"prompt": "a"', '{"id": "a"}'),
+                    *('{"prompt": "  "}', '{"prompt": "a", "id": "../a"}'),
+                    *('{"prompt": "a", "seed": 1}', '{"prompt": "a", "answers": [1]}'),
+                    '{"prompt": "a", "distribution": {"a": 2}}',
+                    '{"prompt": "a", "answers": ["b"], "distribution": {"b": 1}}',
+                    *('{"prompt": "\\ud800"}', '{"prompt": "a", "id": "ONE"}'),
+                ]
+            )
+        ],
+    ),
+    "prompts of a sweep, as CSV": (
+        partial(read_as, "prompts.csv", read_prompts),
+        [
+            *("", "prompt\n", "prompt\na,b\n", 'prompt\n"a\n', "prompt,distribution\na,b\n"),
+            *("prompt,seed\na,1\n", f"prompt\n{'a' * 200_000}\n"),
+        ],
+    ),
+    "a file of prompts": (
+        lambda name: read_prompts(name if isinstance(name, str) else not_text(name)),
+        ["none.jsonl", b"prompt\n\xff\n"],
+    ),
+    "questions with answers": (
+        partial(read_as, "questions.jsonl", read_questions),
+        [
+            *("{", "[1]", '{"prompt": "a", "id": "b"}', '{"prompt": "a", "answers": "b"}'),
+            *(f'{{"prompt": "a", "distribution": {{"b": {value}}}}}' for value in ("0.5", '"x"')),
         ],
     ),
     "lines of a batch": (

@@ -51,6 +51,7 @@ MESSAGES = {
     "bounds": sent(fold([bounded(event) for event in EVENTS])),
     "labels": sent(fold([*EVENTS, Labelled(1, (LabelRule("a", "contains", "a"),))])),
     "diff": diff_message(RUN, fold(EVENTS[: len(EVENTS) // 2]), "two"),
+    "asked": sent(asked={"threshold": 0.5, "r": None}),
     "graft": diff_message(RUN, RUN, "two") | {"graft": True},
     "what-if": sent(
         what_if="0.5 auto",

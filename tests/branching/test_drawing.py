@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from eab.branching.drawing import (
     block_sums,
     draws,
     largest,
+    log_probs_of,
 )
 
 LAST = 1 - 2.0**-53
@@ -53,14 +55,16 @@ def test_a_draw_inverts_the_distribution_without_the_hidden_tokens(
     for draw, (index, uniform) in enumerate(zip(indices, uniforms, strict=True)):
         probs = of.probs[index].double()
         probs[[token for own, token in hidden if own == draw]] = 0.0
-        token, inside, total, log_prob = drawn[draw]
+        token, inside, total = drawn[draw]
         assert total == pytest.approx(probs.sum().item(), rel=1e-5, abs=1e-30)
-        if total > 0:  # otherwise nothing is left to draw
-            reached = probs[: int(token)].sum().item() + inside * probs[int(token)].item()
-            assert probs[int(token)] > 0
+        assert (token is None) == (not total > 0)
+        if token is not None:
+            reached = probs[:token].sum().item() + inside * probs[token].item()
+            assert probs[token] > 0
             assert reached == pytest.approx(uniform * total, abs=1e-5 * total)
+            [log_prob] = log_probs_of(of, np.array([index]), np.array([token]))
             assert log_prob == pytest.approx(
-                of.scores[index].log_softmax(0)[int(token)].item(), abs=1e-4
+                of.scores[index].log_softmax(0)[token].item(), abs=1e-4
             )
 
 

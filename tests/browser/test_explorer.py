@@ -1,19 +1,15 @@
-"""The Explore page in a real Chromium: first visit, live run, Stop, hostile text, themes.
+"""The Explore page in a real Chromium: first visit, live run, Stop, themes.
 The board alone is tested in test_board_page.py.
 """
 
 import re
-from pathlib import Path
 
 import pytest
 from browser_steps import OpenPage
-from invented_runs import HOSTILE, with_each
 from made_runs import bundled, bundled_run
-from msgspec import structs
 from playwright.sync_api import Locator, Page, expect
 
 from eab import record
-from eab.events import Candidate, Event, Predicted, RunStarted, TokensAppended
 from eab.lessons import bundled_runs
 
 pytestmark = pytest.mark.browser
@@ -35,12 +31,6 @@ def run(page: Page) -> None:
     before = page.url
     page.get_by_role("button", name="Run", exact=True).click()
     page.wait_for_function("before => location.href !== before", arg=before)  # it has started
-
-
-def upload(page: Page, file: Path) -> None:
-    page.get_by_role("button", name="Open").click()
-    page.get_by_role("tab", name="Run file").click()
-    page.locator("input[type=file]").set_input_files(file)
 
 
 def wait_for_end(page: Page) -> None:
@@ -122,42 +112,6 @@ def test_a_run_grows_from_a_forced_token(open_page: OpenPage) -> None:
     )
     expect(page.get_by_text(bundled_runs.named("market.eab").title).first).to_be_visible()
     expect(page.get_by_text("continued=(")).to_have_count(0)
-
-
-def test_hostile_tokens_are_shown_as_plain_text(open_page: OpenPage, tmp_path: Path) -> None:
-    page = open_page()
-    wait_for_board(page)
-    title = page.title()
-    file = tmp_path / "hostile.eab"
-    record.save([_hostile(event) for event in bundled("bridge")], file)
-    upload(page, file)
-    page.wait_for_function(f"() => {_TEXT}.includes('<script>')")
-    page.get_by_role("button", name="Last step, and follow").click()
-    page.wait_for_timeout(500)
-    board(page).press("t")  # tables have all words, boxes of the tree only some
-    expect(page.locator(".eab .table-box").last).to_be_visible()
-    text = board(page).evaluate("root => root.textContent")
-    assert all(part in text for part in ("$x^2$", "⟨E2⟩", "⟨U+202E⟩", "مرحبا", "↵"))
-    assert "\u202e" not in text
-    assert page.title() == title
-    assert board(page).evaluate("root => root.querySelectorAll('script, b, img').length") == 0
-
-
-def _hostile(event: Event) -> Event:
-    match event:
-        case RunStarted():
-            return structs.replace(
-                event, prompt="<script>document.title='broken'</script> $y$ " + event.prompt
-            )
-        case TokensAppended(step, tokens):
-            texts = [HOSTILE[new.token % len(HOSTILE)] for new in tokens]
-            pairs = zip(tokens, texts, strict=True)
-            return TokensAppended(step, tuple(new._replace(text=text) for new, text in pairs))
-        case Predicted():
-            candidates = (Candidate(1, HOSTILE[0], 0.5), Candidate(2, HOSTILE[5], 0.25))
-            return with_each(event, candidates=candidates)
-        case _:
-            return event
 
 
 def test_advanced_stays_open_during_a_run_and_on_other_pages(open_page: OpenPage) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from eab.live.files import worker, write_model
+from eab.live.files import model_files, worker
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PAGE = """<!doctype html>
@@ -31,7 +31,7 @@ ASK = """([message, steps]) => new Promise((done) => {
   };
   worker.postMessage({base: `${location.href}model/`, ...message});
 })"""
-RUN = {"type": "run", "prompt": "Once upon a time, there was a little", "settings": {}, "seed": 4}
+RUN = {"type": "run", "prompt": "Once upon a time, there was a little", "settings": {"seed": 4}}
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -39,6 +39,10 @@ class Quiet(SimpleHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         self.asked.append(self.path)
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "no-store")  # files change within a second here
+        super().end_headers()
 
 
 @contextmanager
@@ -54,7 +58,9 @@ def serving(folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    write_model(tmp_path / "model")
+    (tmp_path / "model").mkdir()
+    for name, data in model_files().items():
+        (tmp_path / "model" / name).write_bytes(data)
     (tmp_path / "model" / "worker.js").write_text(worker(), encoding="utf-8")
     (tmp_path / "index.html").write_text(PAGE)
     return tmp_path
@@ -87,7 +93,9 @@ def test_a_run_in_a_worker(browser: Browser, folder: Path) -> None:
         assert (
             begun == [each for each in first["events"] if each["event"] not in timed][: len(begun)]
         )
-        assert ask(page, RUN | {"prompt": "so " * 500})["error"].startswith("the prompt has 502")
+        assert ask(page, RUN | {"prompt": "so " * 500})["error"].startswith(
+            "the text to continue has 502"
+        )
         # After reloading, the weights come from the cache of the browser.
         asked.clear()
         page.reload()
@@ -106,6 +114,10 @@ def test_weights_that_are_damaged_or_missing(browser: Browser, folder: Path) -> 
         assert ask(page, RUN)["error"].startswith("model.safetensors arrived damaged")
         weights.unlink()
         assert "could not be loaded (Error: status 404)" in ask(page, RUN)["error"]
+        (folder / "model" / "model.json").rename(folder / "manifest")
+        (folder / "model" / "model.json").write_text(PAGE)  # as hosts do that answer with a page
+        assert ask(page, RUN)["error"].startswith("the story model is not beside this page")
+        (folder / "manifest").replace(folder / "model" / "model.json")
         weights.write_bytes(whole)  # and it can be tried again, also where storage is forbidden
         script = folder / "model" / "worker.js"
         refusing = "self.caches.open = () => Promise.reject(new Error('forbidden'));\n"

@@ -1,5 +1,5 @@
 """The notebook of the project in a real JupyterLab: its boards grow, and respond to the mouse, to
-keys and, through the kernel, to the threshold line. A saved copy shows stills of the boards.
+keys and the threshold line. A saved copy shows stills of the boards.
 """
 
 import os

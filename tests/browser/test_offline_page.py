@@ -171,15 +171,6 @@ def test_eight_texts_can_be_read_on_a_small_screen(open_run: OpenPage, name: str
         assert words <= set(words_of(texts[path]))
 
 
-def test_the_presenter_opens_on_a_small_projector(open_run: OpenPage) -> None:
-    page = open_run(STORY)
-    for width, height in ((1024, 768), (800, 600), (640, 400)):
-        page.set_viewport_size({"width": width, "height": height})
-        for _ in range(2):  # open and close
-            page.keyboard.press("p")
-            page.wait_for_timeout(300)  # the fixture fails on any error
-
-
 def test_the_story_model_runs_on_the_page(open_run: OpenPage) -> None:
     page = open_run(STORY, live=True, reduced_motion="reduce")
     paths = len(fold(STORY).paths)

@@ -17,7 +17,7 @@ from playwright.sync_api import Locator, Page, expect
 from reachable import unreachable
 
 from app.widgets.charts import FOLDER
-from eab.labs.bmc.results import EXPERIMENTS
+from eab.labs.bmc import EXPERIMENTS
 from eab.lessons import bundled_runs
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

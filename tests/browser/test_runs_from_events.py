@@ -35,9 +35,8 @@ THRESHOLDS: Final = 20
 STEPS: Final[list[AllocationStep]] = [AUTO, 1, 7, 256]
 _OF_PYTHON: Final = {"file", "labels", "deciding"}  # what pages bring along
 _HOST: Final = """
-import { Feed, boardMessage } from "./messages.js";
+import { Feed, boardMessage, fold } from "./messages.js";
 import { resimulate } from "./resimulate.js";
-import { fold } from "./run.js";
 import { Trace } from "./trace.js";
 import { WhatIf } from "./what_if_messages.js";
 globalThis.called = {
@@ -199,8 +198,10 @@ def test_a_board_is_told_of_a_what_if_as_by_python(in_browser: InBrowser, name: 
     wanted = [(0.0, None), (top / 2, None), (9.0, None), (None, 8), (top / 3, "auto")]
     for asked, found in zip(wanted, in_browser("whatIf", run.events, wanted), strict=True):
         settings = board_what_if.chosen(run, *asked)
-        how = "run the model with these settings"
-        what_if, extra = board_what_if.recomputed(run, *settings, how_to_run=how)
+        what_if, extra = board_what_if.recomputed(run, *settings)
+        there = f"press “Run at {what_if.started_run().started.threshold_nats:.2f}”"
+        here = "run the model with these settings"
+        extra["notes"]["entropy"] = extra["notes"]["entropy"].replace(there, here)
         sent = as_sent({**board_message(what_if.started_run()), **extra})
         del sent["what_if"]  # it only tells settings apart
         assert {name: found[name] for name in sent} == sent

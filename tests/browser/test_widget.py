@@ -13,6 +13,7 @@ from eab.board import bundle
 from eab.board.messages import Feed
 from eab.events import StepTimed
 from eab.run import RunState, fold
+from eab.share.html_page import packed_events
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 STORY = invented_run(5, 20, 8)
@@ -29,9 +30,6 @@ _HOST = """async ([code, css, values]) => {
   window.change = (name, value) => {
     values[name] = value;
     for (const listener of listeners["change:" + name] ?? []) listener();
-  };
-  window.tell = (content) => {
-    for (const listener of listeners["msg:custom"] ?? []) listener(content);
   };
   window.listening = () => Object.values(listeners).reduce((sum, found) => sum + found.size, 0);
   const module = await import(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
@@ -58,42 +56,13 @@ def cell(new_page: OpenPage) -> OpenPage:
         page = new_page(1100, reduced_motion="reduce")
         page.set_content(f'<title>calm</title><body style="{style}"><div id="cell"></div></body>')
         message = Feed().message(run, "notebook", mode) | more
-        values = {"message": message, "status": status, "running": running}
+        recorded = "" if running else packed_events(run)
+        values = {"message": message, "recorded": recorded, "status": status, "running": running}
         page.evaluate(_HOST, [bundle.javascript("widget"), bundle.stylesheet(), values])
         expect(page.locator(".eab")).to_be_visible()
         return page
 
     return cell
-
-
-def test_the_notebook_receives_only_the_key_that_saves_it(cell: OpenPage) -> None:
-    page = cell(fold(STORY))
-    page.evaluate(
-        """() => {
-          window.heard = [];
-          const isOurs = (node) => node.closest("[data-lm-suppress-shortcuts]") !== null;
-          const hear = (event) => { if (!isOurs(event.target)) heard.push(event.key); };
-          document.addEventListener("keydown", hear, true);
-        }"""
-    )
-    page.locator(".eab").focus()
-    for key in ("x", "Control+s", "d", "Control+a", "Meta+S", "s"):
-        page.keyboard.press(key)
-    assert page.evaluate("heard.filter((key) => key.length === 1)") == ["s", "S"]
-
-
-def test_the_keys_still_work_after_a_branch_is_hidden(cell: OpenPage) -> None:
-    page = cell(fold(STORY))
-    page.locator(".eab").focus()
-    for _ in range(3):
-        page.keyboard.press("ArrowDown")
-    page.keyboard.press("x")
-    expect(page.locator(".eab")).to_be_focused()
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Home")  # where the selected box does not exist yet
-    cursor_is(page, 0)
-    page.keyboard.press("ArrowRight")
-    cursor_is(page, 1)
 
 
 def test_each_board_has_its_own_hatch_pattern(cell: OpenPage) -> None:
@@ -138,30 +107,34 @@ def test_a_board_that_becomes_visible_late_opens_in_the_form_for_its_width(
     expect(page.locator(f"#late .eab {other}").first).not_to_be_visible()
 
 
-def test_the_threshold_can_be_moved_only_if_python_answers_and_help_says_so(cell: OpenPage) -> None:
-    page = cell(fold(STORY), offers={"what_if": True, "growth_steps": ["auto", 1]})
+def test_the_threshold_of_a_finished_run_can_be_moved_and_help_says_so(cell: OpenPage) -> None:
+    page = cell(fold(STORY))
     slider = page.get_by_role("slider", name="What if? Threshold")
     page.locator(".eab").focus()
     page.keyboard.press("?")
-    expect(page.locator(".help")).to_contain_text("here it cannot", use_inner_text=True)
-    expect(slider).to_have_count(0)
-    assert page.evaluate("sent") == [{"request": "hello"}]
-    page.evaluate("tell({ answers: true })")
     expect(page.locator(".help")).to_contain_text("Drag the line", use_inner_text=True)
     page.keyboard.press("?")
-    slider.focus()
-    page.keyboard.press("ArrowRight")
-    expect(page.locator(".entropy-panel")).to_contain_text("Recomputing")
-    page.wait_for_function("sent.length === 2")
-    page.keyboard.press("ArrowRight")
-    page.wait_for_timeout(300)
-    page.keyboard.press("ArrowRight")
-    page.wait_for_timeout(300)
-    _hello, asked = page.evaluate("sent")  # later requests wait for the answer
-    assert asked["request"] == "what_if"
-    page.evaluate("tell({ answers: true })")
-    page.wait_for_function("sent.length === 3")
-    assert page.evaluate("sent[2].threshold") == round(asked["threshold"] + 0.02, 2)
+    slider.fill(slider.get_attribute("max") or "")
+    expect(page.locator(".eab")).to_have_attribute("data-paths", "1")
+    expect(page.locator(".entropy-panel")).to_contain_text("Recomputed from the recording")
+    page.get_by_role("button", name="Reset").click()
+    expect(page.locator(".eab")).to_have_attribute("data-paths", f"{len(fold(STORY).paths)}")
+    assert page.evaluate("sent") == []  # no request to Python
+
+
+def test_a_run_that_is_not_finished_cannot_be_moved(cell: OpenPage) -> None:
+    page = cell(fold(STORY[:60]), "live", running=True)
+    page.locator(".eab").focus()
+    page.keyboard.press("?")
+    expect(page.locator(".help")).to_contain_text("here it cannot", use_inner_text=True)
+    expect(page.get_by_role("slider", name="What if? Threshold")).to_have_count(0)
+
+
+def test_a_lesson_shows_its_run_at_another_threshold(cell: OpenPage) -> None:
+    page = cell(fold(STORY), asked={"threshold": 9, "r": None})
+    expect(page.locator(".eab")).to_have_attribute("data-paths", "1")
+    page.get_by_role("button", name="Reset").click()
+    expect(page.locator(".eab")).to_have_attribute("data-paths", f"{len(fold(STORY).paths)}")
 
 
 def test_a_live_run_grows_and_can_be_stopped(cell: OpenPage) -> None:
@@ -174,7 +147,7 @@ def test_a_live_run_grows_and_can_be_stopped(cell: OpenPage) -> None:
     expect(page.locator(".eab .status")).to_have_text("Step 10 of 20")
     cursor_is(page, 9)
     page.get_by_role("button", name="Stop after this step").click()
-    assert page.evaluate("sent") == [{"request": "hello"}, {"request": "stop"}]
+    assert page.evaluate("sent") == [{"request": "stop"}]
     for event in STORY[half:]:
         run.apply(event)
     message = feed.message(run, "notebook", "live")
@@ -242,7 +215,7 @@ def test_a_board_that_opens_late_asks_for_everything(cell: OpenPage) -> None:
         "run": "another"
     }
     page.evaluate("([message]) => change('message', message)", [late])
-    assert page.evaluate("sent") == [{"request": "hello"}, {"request": "missed"}]
+    assert page.evaluate("sent") == [{"request": "missed"}]
 
 
 def test_the_board_takes_the_colours_of_the_notebook(cell: OpenPage) -> None:

@@ -5,9 +5,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from row_lists import lists_of
 
-from eab.caches.rows_read import GatheredRows, MaskedRows, plan_readings, seen_by_kind
+from eab.caches.rows_read import GatheredRows, MaskedRows, plan_readings
 from eab.caches.shape import ORDINARY, KVShape, LayerAttention, Reach
+from eab.caches.tree import TreeCache
 
 CPU = torch.device("cpu")
 
@@ -15,10 +17,7 @@ CPU = torch.device("cpu")
 def plan(seen: np.ndarray, layer: LayerAttention = ORDINARY, padded: bool = False):
     """What layers of one kind read, in float64, with 2 groups of 3 heads of size 8."""
     shape = KVShape(1, 2, 8, torch.float64, CPU, group=3, attention=(layer,))
-    positions = np.arange(seen.shape[1])
-    own = seen_by_kind(shape.mask_kinds, seen, np.full(len(seen), len(positions)), positions)
-    shown = [(rows, torch.from_numpy(rows)) for rows in own]
-    return plan_readings(shape, shape.mask_kinds, shown, positions, padded)[0]
+    return plan_readings(shape, shape.mask_kinds, [lists_of(seen)], seen.shape[1], padded)[0]
 
 
 def private(paths: int, prompt: int, own: int) -> np.ndarray:
@@ -45,7 +44,7 @@ def test_gathered_rows_give_the_same_as_rows_under_a_mask(tokens, rows, share, s
         torch.from_numpy(random.normal(size=(heads, count, 8)))
         for heads, count in ((6, tokens), (2, rows), (2, rows))
     )
-    gathered = GatheredRows(seen, random.integers(0, 30, rows), CPU)
+    gathered = GatheredRows(lists_of(seen), CPU)
     masked = plan(seen, padded=True)
     assert isinstance(masked, MaskedRows)
     found, expected = (
@@ -86,6 +85,9 @@ def test_rows_of_a_text_among_many_free_ones_are_gathered():
 
 
 def test_a_layer_with_a_window_starts_at_the_first_row_that_is_seen():
-    seen = np.tri(100, dtype=np.bool_)[-1:]
-    reading = plan(np.repeat(seen, 2, axis=0), LayerAttention(Reach(window=61)))
-    assert (reading.first, reading.end, reading.mask) == (40, 100, None)
+    layer = LayerAttention(Reach(window=61))
+    cache = TreeCache(KVShape(1, 2, 8, torch.float64, CPU, attention=(layer,)), 1, 2**20)
+    cache.prepare([0], [[0] * 99])
+    cache.prepare([0], [[0]])
+    [reading] = cache._readings
+    assert (reading.first, reading.end, reading.mask) == (39, 100, None)

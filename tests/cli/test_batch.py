@@ -1,8 +1,10 @@
 """eab batch: every line becomes a run file, as if it ran alone; finished runs are not repeated."""
 
+import errno
 import json
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -19,7 +21,7 @@ from msgspec import structs
 
 from eab import record
 from eab.branching.presets import starting_config
-from eab.cli.batch import read_lines
+from eab.cli.batch import TABLE, BatchFolder, BatchLine, read_lines
 from eab.config import BranchingConfig
 from eab.engine import scheduler
 from eab.engine.forward_pass import Part
@@ -30,6 +32,7 @@ from eab.events import RunEnded
 from eab.figures.tables import samples_of_runs_table
 from eab.models.base import LanguageModel
 from eab.models.loading import load_model
+from eab.record.files import GrowingFile
 from eab.run import RunState, fold
 
 SHORT = ("--max-new-tokens", "6")
@@ -286,3 +289,67 @@ def test_an_interrupted_batch_loses_only_the_runs_in_flight(
     assert done(*arguments).startswith("4 runs (1 of them earlier) in")
     assert (folder / "00001.eab").read_bytes() == kept
     assert not [*folder.glob("*.part*")], "what was half written has been replaced"
+
+
+EVENTS = record.load("assets/runs/coin.eab")
+LINE = BatchLine(1, "coin", Request("I tossed a coin", BranchingConfig()))
+BEGUN = 9  # events, with at least one complete step
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[BatchFolder]:
+    with closing(BatchFolder(tmp_path)) as made:
+        yield made
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+def test_an_active_run_has_a_file_of_its_own_and_is_not_in_the_table(
+    tmp_path: Path, folder: BatchFolder
+) -> None:
+    folder.note(LINE, EVENTS[:BEGUN])
+    folder.note(BatchLine(2, "other", LINE.request), EVENTS[:BEGUN])
+    assert names(tmp_path) == ["coin.part.eab", "other.part.eab"]
+    assert fold(record.load(tmp_path / "coin.part.eab")).ended is None
+    folder.save(LINE, EVENTS)
+    assert names(tmp_path) == ["coin.eab", "other.part.eab"]
+    assert record.load(tmp_path / "coin.eab") == EVENTS
+    assert folder.save_table() == len(fold(EVENTS).samples)
+    assert set(pd.read_parquet(tmp_path / TABLE)["id"]) == {"coin"}
+
+
+def test_a_failed_run_leaves_what_it_had_and_is_run_again(
+    tmp_path: Path, folder: BatchFolder
+) -> None:
+    folder.note(LINE, EVENTS[:BEGUN])
+    folder.leave(LINE)
+    assert names(tmp_path) == ["coin.part.eab"]
+    again = BatchFolder(tmp_path)
+    again.save(LINE, EVENTS)
+    assert names(tmp_path) == ["coin.eab"]
+    assert record.load(tmp_path / "coin.eab") == EVENTS
+
+
+def test_events_that_a_full_disk_refused_are_written_at_the_end(
+    tmp_path: Path, folder: BatchFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_full(_: GrowingFile) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(GrowingFile, "_append", is_full)
+    folder.note(LINE, EVENTS[:BEGUN])
+    folder.save(LINE, EVENTS)
+    assert record.load(tmp_path / "coin.eab") == EVENTS
+
+
+def test_two_batches_in_one_folder_leave_whole_files(tmp_path: Path) -> None:
+    first, second = BatchFolder(tmp_path), BatchFolder(tmp_path)
+    first.note(LINE, EVENTS[:BEGUN])
+    second.note(LINE, EVENTS[:BEGUN])
+    first.save(LINE, EVENTS)
+    assert record.load(tmp_path / "coin.eab") == EVENTS
+    second.save(LINE, EVENTS)
+    assert record.load(tmp_path / "coin.eab") == EVENTS
+    assert names(tmp_path) == ["coin.eab"]

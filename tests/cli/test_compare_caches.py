@@ -1,13 +1,16 @@
-"""eab compare-caches: table, JSON and errors."""
+"""The commands `eab compare-caches` and `eab evaluate`: what they print and what they write."""
 
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
-from command_line import eab_here
+from command_line import eab_here, output_of
 
 from eab.caches.baselines import ConcatCowCache
-from eab.labs.variants.results import CACHES, PROMPT_REUSED
+from eab.labs import measurement
+from eab.labs.tuning.evaluation_report import verdict
+from eab.labs.variants import CACHES, PROMPT_REUSED
 
 PROMPT = "I tossed a coin and it landed on"
 COMPARE = ("compare-caches", "--repeats", "1")
@@ -49,3 +52,27 @@ def test_a_cache_that_fails_is_reported_with_exit_code_1() -> None:
     full = eab_here(*COMPARE, "word " * 300, *limits)
     assert full.returncode == 1
     assert "deep-copy failed: the KV cache needs" in " ".join(full.stderr.split())
+
+
+QUESTIONS = [
+    {"prompt": "The capital of France is", "answers": ["Paris"]},
+    {"prompt": "The capital of Nowhere is", "answers": ["Nothing"]},
+    {"prompt": "I tossed a coin and it landed on", "distribution": {"heads.": 0.5, "tails.": 0.5}},
+]
+
+
+def test_the_table_and_the_files_hold_the_same_report(tmp_path: Path) -> None:
+    questions, out, rows = (tmp_path / name for name in ("q.jsonl", "out.json", "rows.parquet"))
+    questions.write_text("\n".join(map(json.dumps, QUESTIONS)))
+    files = ("--json", str(out), "--rows", str(rows))
+    shown = output_of("evaluate", questions, "--max-new-tokens", 4, *files)
+    report = measurement.load(out)
+    about = report.about
+    assert " ".join(verdict(report).split()) in " ".join(shown.split())
+    assert (about["questions"], about["wrong"], about["chances"]) == (2, 1, 1)
+    assert set(about["tokens"]) == {"greedy", "tree", "independent"}
+    assert about["settings"]["max_new_tokens"] == 4
+    assert (report.began.model, report.complete) == ("embedded", True)
+    table = pd.read_parquet(rows)
+    assert len(table) == 3 * len(QUESTIONS)
+    assert table.groupby("sampling")["tokens"].sum().to_dict() == about["tokens"]

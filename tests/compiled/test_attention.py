@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from processor import needs_compiled
+from row_lists import lists_of
 from torch import Tensor
 
 from eab.caches.rows_read import ListedRows
@@ -27,6 +28,10 @@ def some_rows(tokens: int, rows: int, seed: int) -> np.ndarray:
     seen = random.random((tokens, rows)) < random.random((tokens, 1))
     seen[np.arange(tokens), random.integers(0, rows, tokens)] = True
     return seen
+
+
+def listed(seen: np.ndarray) -> ListedRows:
+    return ListedRows(lists_of(seen))
 
 
 def exact(
@@ -58,7 +63,7 @@ def test_it_equals_exact_attention(size, groups, group, tokens, rows, loudness, 
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        out, lse = ListedRows(seen).attend_with_lse(query, keys, values, size**-0.5)
+        out, lse = listed(seen).attend_with_lse(query, keys, values, size**-0.5)
     finally:
         torch.set_num_threads(before)
     expected, expected_lse = exact(query, keys, values, seen, size**-0.5)
@@ -73,9 +78,9 @@ def test_a_token_has_the_same_bits_in_any_batch():
         *(numbers(2, 500, 64, seed=2 + i) for i in (0, 1)),
     )
     seen = some_rows(20, 500, seed=4)
-    whole = ListedRows(seen).attend(query, keys, values, 0.125, ORDINARY)
+    whole = listed(seen).attend(query, keys, values, 0.125, ORDINARY)
     for tokens in (slice(0, 1), slice(3, 10), slice(19, 20)):
-        part = ListedRows(seen[tokens]).attend(query[:, tokens], keys, values, 0.125, ORDINARY)
+        part = listed(seen[tokens]).attend(query[:, tokens], keys, values, 0.125, ORDINARY)
         assert torch.equal(part, whole[tokens])
 
 
@@ -84,9 +89,9 @@ def test_rows_that_a_token_does_not_see_do_not_affect_it():
     query, keys, values = (numbers(2, rows, 16, seed=rows) for rows in (3, 200, 200))
     seen = np.zeros((3, 200), dtype=np.bool_)
     seen[:2, 3:150], seen[2] = True, True
-    expected = ListedRows(seen).attend(query, keys, values, 0.25, ORDINARY)
+    expected = listed(seen).attend(query, keys, values, 0.25, ORDINARY)
     keys[:, 170], values[:, 180] = float("nan"), float("inf")
-    found = ListedRows(seen).attend(query, keys, values, 0.25, ORDINARY)
+    found = listed(seen).attend(query, keys, values, 0.25, ORDINARY)
     assert torch.equal(found[:2], expected[:2])
     assert found[2].isnan().all()
 
@@ -97,7 +102,7 @@ def test_scores_that_are_not_finite_give_nan_as_in_pytorch(bad):
     query, keys, values = (numbers(1, rows, 16, seed=rows) for rows in (1, 40, 40))
     query[..., 0], keys[0, 33] = 1.0, 0.0
     keys[0, 33, 0] = bad
-    out = ListedRows(np.ones((1, 40), np.bool_)).attend(query, keys, values, 1.0, ORDINARY)
+    out = listed(np.ones((1, 40), np.bool_)).attend(query, keys, values, 1.0, ORDINARY)
     plain = torch.nn.functional.scaled_dot_product_attention(query, keys, values, scale=1.0)
     assert plain.isnan().all()
     assert out.isnan().all()
@@ -107,12 +112,12 @@ def test_scores_that_are_not_finite_give_nan_as_in_pytorch(bad):
 def test_rows_with_scores_of_minus_infinity_have_no_weight():
     query, keys, values = (numbers(1, rows, 16, seed=rows) for rows in (1, 300, 300))
     query[..., 0], keys[0, 20:280, 0] = 1e10, -1e30
-    out = ListedRows(np.ones((1, 300), np.bool_)).attend(query, keys, values, 1.0, ORDINARY)
+    out = listed(np.ones((1, 300), np.bool_)).attend(query, keys, values, 1.0, ORDINARY)
     others = [*range(20), *range(280, 300)]
     expected, _ = exact(query, keys[:, others], values[:, others], np.ones((1, 40), bool), 1.0)
     torch.testing.assert_close(out[0].double(), expected[:, 0], rtol=1e-4, atol=1e-4)
     keys[0, :, 0] = -1e30
-    out = ListedRows(np.ones((1, 300), np.bool_)).attend(query, keys, values, 1.0, ORDINARY)
+    out = listed(np.ones((1, 300), np.bool_)).attend(query, keys, values, 1.0, ORDINARY)
     assert out.isnan().all()
 
 
@@ -121,7 +126,7 @@ def test_one_score_far_above_the_others_takes_all_the_weight():
     keys, values = torch.zeros(1, 300, 16), numbers(1, 300, 16, seed=0)
     for row in (0, 5, 127, 128, 299):
         keys.zero_()[0, row] = 1.0
-        out = ListedRows(np.ones((1, 300), np.bool_)).attend(
+        out = listed(np.ones((1, 300), np.bool_)).attend(
             torch.full((1, 1, 16), 100.0), keys, values, 1.0, ORDINARY
         )
         assert torch.equal(out[0, 0], values[0, row])
@@ -130,7 +135,7 @@ def test_one_score_far_above_the_others_takes_all_the_weight():
 @torch.inference_mode()
 def test_what_it_cannot_read_is_refused():
     query, keys, values = (numbers(2, rows, 16, seed=rows) for rows in (3, 20, 20))
-    rows = ListedRows(np.ones((3, 20), np.bool_))
+    rows = listed(np.ones((3, 20), np.bool_))
     for tensors in (
         (query.double(), keys, values),
         (query, keys.half(), values),

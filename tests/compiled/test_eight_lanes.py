@@ -20,7 +20,7 @@ OF_COMPILED_CODE = (
 OF_BOTH_WAYS = (
     "caches/test_all_caches.py",
     "caches/test_tree.py",
-    "labs/bmc/test_bmc.py",
+    "labs/test_padded_and_recounted.py",
     "models/quantized/test_formats.py",
     "models/quantized/test_layers.py",
     "models/test_own_decoder.py",

@@ -201,15 +201,8 @@ def test_text_that_is_cut_off_is_never_shown(table) -> None:
     shown = [console.export_text(), to_graphml(run).decode(), samples_table(run).to_csv()]
     shown += [samples_of_runs_table([("a", run)])["text"].str.cat(sep="|")]
     shown += [one.name for one in group_answers(run, "text").ranked]
-    shown += _page_texts(run)
+    shown += [text for *_, text in data_of(to_html(run))["texts"]["rows"]]
     assert [text for text in shown if " 1 2" in text] == []
-
-
-def _page_texts(run: RunState) -> list[str]:
-    texts = [""]
-    for _, common, rest in data_of(to_html(run))["texts"]["texts"]:
-        texts.append(texts[-1][:common] + rest)
-    return texts
 
 
 def test_the_board_of_a_live_run_redraws_what_a_stop_string_cuts_later() -> None:

@@ -17,7 +17,7 @@ from eab.config import BranchingConfig
 from eab.engine.job import run_job
 from eab.errors import ModelError
 from eab.labs.jobs import comparison_job
-from eab.labs.variants.results import cache_variants
+from eab.labs.variants import cache_variants
 
 CONFIG = BranchingConfig(max_new_tokens=12, max_paths=4)
 PROMPT = "1 2 3"

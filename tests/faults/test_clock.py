@@ -1,6 +1,5 @@
 """The system clock jumps: nothing ends, nothing is lost, and the order stays."""
 
-import ast
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, tzinfo
@@ -9,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from breaking_model import BreakingModel
-from places import ROOT
-from saving_process import EVENTS
+from made_runs import bundled
 from waiting import ended, wait_until
 
 from app.server.classroom import Classroom
@@ -21,11 +19,6 @@ from app.server.worker import Worker
 from eab.config import BranchingConfig
 from eab.engine.job import run_job
 from eab.errors import LimitError
-
-OF_THE_DAY = {
-    *("time", "time_ns", "localtime", "gmtime", "ctime", "strftime"),
-    *("now", "utcnow", "today"),
-}
 
 
 class Jumping(datetime):
@@ -49,7 +42,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
 def test_the_last_saved_run_comes_first_even_if_the_clock_goes_back(
     store: RunStore,
 ) -> None:
-    saved = [store.save(str(number), EVENTS) for number in range(3)]
+    saved = [store.save(str(number), bundled("coin")) for number in range(3)]
     assert saved[0].saved_at > saved[2].saved_at
     assert store.all() == saved[::-1]
 
@@ -75,25 +68,3 @@ def test_a_clock_jump_does_not_affect_a_run_an_allowance_or_a_class(
 
 def working() -> BreakingModel:
     return BreakingModel(RuntimeError(), passes=10**9)
-
-
-def test_only_modules_that_keep_files_use_the_time_of_day() -> None:
-    sources = [file for folder in ("app", "eab") for file in (ROOT / folder).rglob("*.py")]
-    assert len(sources) > 200
-    asking = {file.relative_to(ROOT).as_posix() for file in sources if asks_for_the_time(file)}
-    assert asking == {
-        "app/server/store.py",
-        "eab/models/packaged.py",  # for the age of files that a killed download left
-    }
-
-
-def asks_for_the_time(file: Path) -> bool:
-    """Whether a source uses a name such as `time.time` or `datetime.now`."""
-    modules = {"time", "datetime", "date"}
-    return any(
-        isinstance(one, ast.Attribute)
-        and one.attr in OF_THE_DAY
-        and isinstance(one.value, ast.Name)
-        and one.value.id in modules
-        for one in ast.walk(ast.parse(file.read_text("utf-8")))
-    )

@@ -1,4 +1,4 @@
-"""The tables and the graph of a run have its content, even if it is unfinished."""
+"""The tables, the graph and the names of a run have its content, even if it is unfinished."""
 
 import math
 import re
@@ -9,6 +9,8 @@ from pathlib import Path
 
 import networkx as nx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from invented_runs import invented_run, with_each
 from made_runs import bundled, bundled_run, leaves_at, run_of
 from msgspec import structs
@@ -20,8 +22,10 @@ from eab.events import Event, LimitActed, StepTimed, TokensAppended
 from eab.figures.answers import DRAWN, answers_figure, class_figure
 from eab.figures.captions import (
     answers_sentence,
+    file_stem,
     has_bounds,
     limit_sentence,
+    origin_words,
     sentences_at,
     tree_sentence,
     weight_sentence,
@@ -250,3 +254,27 @@ def test_the_bars_of_a_class_carry_the_unit_of_their_axis() -> None:
         for bars in class_figure(["a", "b", "c"], counts, [0.5, 0.3, 0.2]).data:
             assert list(bars.text) == [f"{share:.0f}%" for share in bars.y]
             assert sum(bars.y) == pytest.approx(100 if any(bars.y) else 0)
+
+
+STARTED = bundled_run("coin").started
+
+
+@given(prompt=st.text(max_size=80))
+def test_a_file_name_has_only_letters_digits_and_hyphens(prompt: str) -> None:
+    stem = file_stem(structs.replace(STARTED, prompt=prompt))
+    assert re.fullmatch(r"([^\W_]+-)+[0-9a-f]{6}", stem)
+    assert len(stem) <= 60
+
+
+def test_the_name_begins_with_the_prompt_and_ends_with_what_is_special_about_the_run() -> None:
+    cats = structs.replace(STARTED, prompt="Why do cats purr?")
+    assert file_stem(cats).startswith("why-do-cats-purr-")
+    assert file_stem(cats) == file_stem(structs.replace(cats))
+    other = structs.replace(cats, config=replace(cats.config, seed=cats.config.seed + 1))
+    assert file_stem(cats) != file_stem(other)
+
+
+def test_a_picture_says_prompt_model_and_settings() -> None:
+    words = origin_words(STARTED)
+    for part in (f"“{STARTED.prompt}”", "embedded", "threshold 0.", "branch factor 2", "seed 0"):
+        assert part in words, words

@@ -6,11 +6,11 @@ import pytest
 from saying_model import flat_run
 
 from eab import EntropyAdaptiveBranching, Run
-from eab.analysis.uncertainty import student
+from eab.analysis.seed_means import student
 from eab.checks.table_model import TableModel, random_table
 from eab.engine.exploring import repeat
 from eab.events import Labelled, LabelRule, Progressed
-from eab.figures.label_comparison import (
+from eab.figures.answers import (
     common_rules,
     comparison_figure,
     comparison_sentence,

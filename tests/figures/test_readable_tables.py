@@ -1,4 +1,7 @@
-"""The tables on the page have the columns of the files, with readable headings and KiB."""
+"""The tables on the page have the columns of the files, with readable headings and KiB; the files."""
+
+import csv
+import io
 
 import pandas as pd
 import pytest
@@ -7,7 +10,14 @@ from msgspec import structs
 from page_walk import opened
 
 from eab.analysis.answers import group_answers
-from eab.figures.tables import answers_table, readable, samples_table, steps_table, tokens_table
+from eab.figures.tables import (
+    answers_table,
+    as_csv,
+    readable,
+    samples_table,
+    steps_table,
+    tokens_table,
+)
 from eab.run import RunState
 
 
@@ -45,3 +55,12 @@ def test_the_tabs_show_readable_headings() -> None:
         for one in shown:
             headings = [*one.value.columns, one.value.index.name or ""]
             assert not [heading for heading in headings if "_" in heading], tab
+
+
+@pytest.mark.parametrize(
+    "text", ["=HYPERLINK(1)", "+1", "-1", "@SUM(1)", "\t=1", " =1", "\r\n=1", "|cmd", "\u00a0=1"]
+)
+def test_no_spreadsheet_takes_a_cell_for_a_formula_and_numbers_stay_numbers(text: str) -> None:
+    table = pd.DataFrame({"answer": [text, "a = b"], "log_prob": [-1.5, 2.0]})
+    [_, *rows] = csv.reader(io.StringIO(as_csv(table), newline=""))
+    assert rows == [[f"'{text}", "-1.5"], ["a = b", "2.0"]]

@@ -20,17 +20,17 @@ from eab.engine.loop import stop_when
 from eab.engine.request import Request
 from eab.errors import ModelError, RecordError
 from eab.events import Pause, Progressed, RunEnded
+from eab.labs import measure_batching as batching
+from eab.labs import measure_bmc as bmc
+from eab.labs import measure_quantization as measure
+from eab.labs import measure_variants as variants
 from eab.labs import measurement
-from eab.labs.batching import measure as batching
-from eab.labs.batching.results import ServingRequest, Workload
-from eab.labs.bmc import measure as bmc
-from eab.labs.quantization import measure
+from eab.labs.batching import ServingRequest, Workload
 from eab.labs.tuning import report
 from eab.labs.tuning import sweeping as tuning
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
-from eab.labs.variants import measure as variants
-from eab.labs.variants.results import cache_variants
+from eab.labs.variants import cache_variants
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
 
@@ -125,7 +125,7 @@ def lab(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lab:
     monkeypatch.setattr(measure, "known_entropies", dict)
     monkeypatch.setattr(measure, "ROWS", (1,))
     monkeypatch.setattr(measure, "WEIGHT_FORMATS", ("as-loaded", "int8"))
-    monkeypatch.setattr("eab.labs.bmc.measure.calibrate", no_calibration)
+    monkeypatch.setattr("eab.labs.measure_bmc.calibrate", no_calibration)
     for module in (batching, bmc):  # a fast machine would not pause at all
         monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
     monkeypatch.setitem(measure.SIZES, "cpu", measure.Sizes(2**16, 64, 1))

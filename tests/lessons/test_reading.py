@@ -19,12 +19,8 @@ from eab.lessons.lesson import (
     Script,
     StepSection,
 )
-from eab.lessons.lesson_files import FOLDER, MAX_BYTES, ORDER, lessons, loads, with_numbers
+from eab.lessons.lesson_files import FOLDER, ORDER, lessons, loads, with_numbers
 from eab.lessons.measures import LessonQuantity
-
-
-def read(text: str) -> object:
-    return loads(text.encode(), "small")
 
 
 def test_a_small_lesson_is_read_as_written() -> None:
@@ -53,35 +49,6 @@ def test_all_ten_lessons_of_the_project_are_listed_in_order() -> None:
     assert {path.stem for path in FOLDER.glob("*.md")} == set(ORDER)
     assert [one.id for one in lessons()] == list(ORDER)
     assert len(lessons()) == 10
-
-
-def test_a_lesson_has_one_question_one_exercise_and_two_to_five_steps() -> None:
-    question, exercise = (
-        SMALL[SMALL.index(f"## {begin}") : SMALL.index(f"## {end}")]
-        for begin, end in (("Guess", "Two"), ("Do", "Where"))
-    )
-    step = SMALL[SMALL.index("## One") : SMALL.index("## Guess")]
-    for text, words in (
-        (SMALL.replace(question, ""), "0 sections with a script 'predict'"),
-        (SMALL.replace(exercise, exercise * 2), "2 sections with a script 'exercise'"),
-        (SMALL.replace(step, ""), "1 step; a lesson has 2 to 5"),
-        (SMALL.replace(step, step * 5), "6 steps; a lesson has 2 to 5"),
-        (SMALL.replace(step, step * 20), "at most 12"),
-    ):
-        with pytest.raises(LessonError, match=words):
-            read(text)
-
-
-def test_a_file_must_be_small_and_text() -> None:
-    for data, words in (
-        (b"x" * (MAX_BYTES + 1), "bytes; it can have at most"),
-        (b"\xff\xfe\x00", "not UTF-8 text"),
-        (b"", "a lesson begins with"),
-    ):
-        with pytest.raises(LessonError, match=words):
-            loads(data, "small")
-    with pytest.raises(LessonError, match="lowercase letters"):
-        loads(SMALL.encode(), "../../etc")
 
 
 @given(st.binary(max_size=400))

@@ -2,9 +2,8 @@
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { childStreamKey, pruningUniform, uniform } from "../../eab/board/static/random_streams.js";
-import { startingConfig } from "../../eab/live/static/config.js";
 import { Model } from "../../eab/live/static/loading.js";
-import { continueFrom, eventStream } from "../../eab/live/static/loop.js";
+import { eventStream } from "../../eab/live/static/loop.js";
 import { TreeCache } from "../../eab/live/static/tree.js";
 
 const folder = process.argv[2];
@@ -36,18 +35,15 @@ const answers = {
     ]),
   logits({ ids }) {
     const cache = new TreeCache(manifest.card, "auto");
-    return [...model.decoder.forward(cache.prepare([0], [ids], ids.length, 1), cache)[0]];
+    return [...model.decoder.forward(cache.place([0], [ids], ids.length, 1), cache)[0]];
   },
-  run({ prompt, settings, started, continued, noise = [], rounding = 0 }) {
+  run({ noise = [], rounding = 0, ...request }) {
     let passes = 0;
     model.decoder.forward = (...given) => {
       const random = randomNumbers(noise[passes++]);
       const rows = forward(...given);
       return random ? rows.map((row) => row.map((logit) => logit + rounding * random())) : rows;
     };
-    const request = started
-      ? continueFrom(model, started, continued, settings)
-      : { prompt, config: startingConfig(settings, model.settings) };
     const events = [];
     for (const step of eventStream(model, request))
       events.push(...step.map((event) => [passes - 1, event]));

@@ -22,7 +22,7 @@ from eab.engine.continuing import continue_from
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Event, Forked, Reweighted, RowsAllocated
-from eab.live.files import write_model
+from eab.live.files import model_files
 from eab.models.base import LanguageModel
 from eab.record.run_file import decode
 from eab.run import fold
@@ -51,7 +51,8 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     program, folder = shutil.which("node"), tmp_path_factory.mktemp("live")
     if program is None:
         pytest.skip("no Node on this machine (install Node.js 20 or newer)")
-    write_model(folder)
+    for name, data in model_files().items():
+        (folder / name).write_bytes(data)
     command = [program, str(Path(__file__).with_name("live_runs.mjs")), str(folder)]
     node: Any = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
@@ -109,6 +110,12 @@ def first_difference(found: list[Event], expected: list[Event]) -> int | None:
     return next((at for at, pair in enumerate(zip(one, other, strict=False)) if differs(*pair)), -1)
 
 
+def settings_of(chosen: dict[str, Any]) -> dict[str, Any]:
+    """All settings of a run, as the page knows them."""
+    settings: dict[str, Any] = msgspec.to_builtins(eab.starting_config(**chosen))
+    return settings
+
+
 def is_same(answer: list[tuple[int, Any]], expected: list[Event]) -> bool:
     return first_difference(events_of([line for _, line in answer]), expected) is None
 
@@ -119,7 +126,8 @@ def becomes_same(ask: Ask, prompt: str, chosen: dict[str, Any], expected: list[E
     """
     noise: list[int] = []  # a seed for each pass through the model, 0 for none
     for seed in range(1, TRIES):
-        answer = ask("run", prompt=prompt, settings=chosen, noise=noise, rounding=ROUNDING)
+        asked = {"prompt": prompt, "settings": settings_of(chosen)}
+        answer = ask("run", **asked, noise=noise, rounding=ROUNDING)
         found = events_of([line for _, line in answer])
         at = first_difference(found, expected)
         if at is None:
@@ -155,12 +163,14 @@ def test_a_run_grows_from_a_token(ask: Ask, model: LanguageModel) -> None:
     fork = next(path for path in run.paths if path.children)
     continued = run.continuation(fork.children[0], run.tokens_before(fork.children[0]), 1)
     request = continue_from(model, run.started, continued, config)
-    started = msgspec.to_builtins(run.started)
-    found = ask("run", started=started, continued=continued, settings={"max_new_tokens": 12})
+    found = ask(
+        "run",
+        prompt=run.started.prompt,
+        tokenIds=run.started.own_tokens,
+        continued=continued,
+        settings={"max_new_tokens": 12},
+    )
     assert is_same(found, list(event_stream(model, request)))
-    other = {**started, "prompt_texts": ["?"] * len(started["prompt_texts"])}
-    with pytest.raises(ValueError, match="only the program can continue it"):
-        ask("run", started=other, continued=continued, settings={})
 
 
 def test_tensors_that_paths_left_are_compacted(ask: Ask, model: LanguageModel) -> None:
@@ -236,18 +246,16 @@ def test_logits_are_close(ask: Ask, model: LanguageModel, length: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "chosen", "says"),
+    ("prompt", "more", "says"),
     [
         ("", {}, "the prompt is empty; write a few words"),
         ("\ud800", {}, "the prompt is not valid text"),
-        ("so " * 500, {}, "the prompt has 502 tokens and max_new_tokens is 48, but the context"),
-        ("a" * 100_000, {}, "the prompt is longer than the context, 512"),
-        ("Once", {"max_paths": 0}, "max_paths is 0; it must be a whole number from 1 to 256"),
-        ("Once", {"entropy_threshold": 21}, "entropy_threshold is 21; it must be a number from"),
-        ("Once", {"preset": "huge"}, "there is no preset huge"),
-        ("Once", {"policy": "beam"}, "the setting policy is beam; the live page has the story"),
+        ("so " * 500, {}, "has 502 tokens, but the story model reads at most 464.* Shorten it"),
+        ("a" * 100_000, {}, "the prompt is longer than what the story model reads, 512"),
+        ("Once", {"continued": [9] * 500}, "reads at most 464.* Grow from an earlier token"),
+        ("Once", {"continued": [9, 0]}, "that token ends the text"),
     ],
 )
-def test_what_cannot_run_is_said(ask: Ask, prompt: str, chosen: dict[str, Any], says: str) -> None:
+def test_what_cannot_run_is_said(ask: Ask, prompt: str, more: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        ask("run", prompt=prompt, settings=chosen)
+        ask("run", prompt=prompt, settings={}, **more)

@@ -28,11 +28,11 @@ from eab.events.fields import MAX_PROMPT_TOKENS, MAX_TOKEN_CHARACTERS
 from eab.figures.captions import cost_sentence, weight_sentence
 from eab.figures.charts import for_print
 from eab.figures.tables import samples_table, steps_table, tokens_table
+from eab.labs import caches
+from eab.labs.caches import CACHES_LAB, PROCESSED, paths_chart, paths_sentence
 from eab.labs.charts import chart_figure
 from eab.labs.measurement import OfRun, Report
-from eab.labs.variants import caches
-from eab.labs.variants.caches import CACHES_LAB, PROCESSED, paths_chart, paths_sentence
-from eab.labs.variants.results import costs_table, variants_sentence
+from eab.labs.variants import costs_table, variants_sentence
 from eab.record import dumps, loads, run_file
 from eab.run import RunState, fold
 from eab.share.exports import to_graphml

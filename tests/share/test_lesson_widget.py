@@ -65,13 +65,12 @@ def test_the_steps_move_the_board_and_never_replace_it() -> None:
     assert board.message["guide"]["token"] == [1, 0]
     press(shown, "Next")
     assert board.message["guide"]["drawer"] == "tables"
-    recorded = len(board.message["paths"])
+    assert "asked" not in board.message
     press(shown, "Next")
     assert shown.board is board
-    assert board.message["what_if"] == "2.4 None"
-    assert len(board.message["paths"]) < recorded
+    assert board.message["asked"] == {"threshold": 2.4, "r": None}
     press(shown, "Back")
-    assert len(board.message["paths"]) == recorded
+    assert "asked" not in board.message
 
 
 def test_a_wrong_guess_is_corrected_and_an_exercise_points_to_the_app() -> None:

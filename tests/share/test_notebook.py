@@ -3,6 +3,8 @@ itself.
 """
 
 import base64
+import gzip
+import json
 import sys
 import threading
 import time
@@ -26,11 +28,12 @@ from eab.board.still import tree_svg
 from eab.caches.base import ForwardBatch
 from eab.checks.table_model import TableModel, random_table
 from eab.errors import NotebookError, PromptError
+from eab.events import Event
 from eab.formatting import counted
 from eab.models.sources import EMBEDDED_FOLDER
+from eab.record.run_file import decode
 from eab.run import fold
 from eab.share import widget as board_widget
-from eab.what_if.resimulate import resimulate
 
 NOTEBOOK = ROOT / "notebooks" / "explore.ipynb"
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -139,38 +142,21 @@ def test_a_board_that_missed_a_message_is_sent_the_whole_run() -> None:
     assert live.message.items() >= board_message(run).items()
 
 
-def test_the_board_can_change_and_reset_the_threshold_of_a_finished_run() -> None:
+def unpacked(recorded: str) -> list[Event]:
+    """The events that a board has, to recompute its run."""
+    lines = json.loads(gzip.decompress(base64.b64decode(recorded)))
+    return [decode(json.dumps(line).encode()) for line in lines]
+
+
+def test_the_board_has_the_events_of_a_finished_run() -> None:
     run = bundled_run("market")
-    widget = eab.show(run)
-    recorded = widget.message
-    assert recorded["offers"]["what_if"]
-    assert recorded["r"] in recorded["offers"]["growth_steps"]
-    widget._handle_custom_msg({"request": "what_if", "threshold": 9.0, "r": "auto"}, [])
-    fewer = fold(resimulate(run.events, widget.message["threshold"]).events)
-    assert len(widget.message["paths"]) == len(fewer.paths) == 1
-    assert "Recomputed from the recording" in widget.message["notes"]["entropy"]
-    widget._handle_custom_msg({"request": "what_if", "threshold": None, "r": None}, [])
-    assert widget.message == recorded | {"autoplay": False}
-
-
-def test_only_a_finished_run_can_be_recomputed() -> None:
+    assert unpacked(eab.show(run).recorded) == list(run.events)
     model = PatientModel()
     live = eab.explore(model, "0", entropy_threshold=1.0, max_new_tokens=4)
-    assert "offers" not in live.message
-    before = live.message
-    live._handle_custom_msg({"request": "what_if", "threshold": 0.1, "r": "auto"}, [])
-    assert live.message == before
+    assert live.recorded == ""
     model.may_go_on.release(9)
     live.wait()
-    live._handle_custom_msg({"request": "what_if", "threshold": 9.0, "r": "auto"}, [])
-    assert len(live.message["paths"]) == 1
-
-
-def test_python_answers_the_greeting_of_a_board(monkeypatch: pytest.MonkeyPatch) -> None:
-    widget, said = eab.show(STORY), list[Any]()
-    monkeypatch.setattr(widget, "send", said.append)
-    widget._handle_custom_msg({"request": "hello"}, [])
-    assert said == [{"answers": True}]
+    assert unpacked(live.recorded) == list(live.events)
 
 
 def test_running_a_cell_again_stops_the_runs_it_started(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from eab.events import Event, Forked, KvMeasured, Predicted
-from eab.labs.batching.results import shown
+from eab.labs.batching import shown
 from eab.lessons import bundled_runs
 from eab.run import fold
 

@@ -1,9 +1,8 @@
 """A policy alone, on a table of probabilities: no cache, no events, so many seeds are quick."""
 
-from dataclasses import replace
-
 import numpy as np
 import torch
+from msgspec import structs
 
 from eab.branching.beam import BeamPolicy
 from eab.branching.own import GivenPolicy
@@ -71,7 +70,7 @@ def _after(
     model: TableModel, text: Text, member: Member, weight: float, config: BranchingConfig
 ) -> Sample:
     if isinstance(member, Leaf):
-        return text, replace(member, weight=weight)
+        return text, structs.replace(member, weight=weight)
     leaf = grown(member, 0, weight, len(text))
     ended = leaf.token in model.stop_ids or leaf.tokens == config.max_new_tokens
-    return (*text, leaf.token), replace(leaf, finished=ended)
+    return (*text, leaf.token), structs.replace(leaf, finished=ended)

@@ -159,7 +159,7 @@ export class Board {
   update(message) {
     const { store } = this;
     store.offers = message.offers ?? {};
-    this.applyTheme();
+    if (!message.since_step) this.applyTheme(); // a run that grows keeps its colours
     const isNewRun = message.run !== store.run.key;
     if (!isNewRun && (message.what_if ?? "") !== store.whatIf) this.clearForWhatIf();
     if (!isNewRun && message.version < store.version) return;

@@ -1,79 +1,37 @@
 // Sentences about a run, the same as those of eab/figures/captions.py and memory_captions.py.
 
 /** @import { Run } from "./run.js" */
-/** @import { RunEvent, RunToken } from "./types.d.ts" */
+/** @import { RunEvent } from "./types.d.ts" */
 import { apart, counted, excerpt, fixed, humanBytes, percentage } from "./formatting.js";
-import { heldAlone } from "./kv_rows.js";
 import { visible } from "./token_text.js";
 
 const PROMPT_LONGEST = 120; // characters
-const ENDLESS = Number.POSITIVE_INFINITY;
 const NO_NUMBERS = /[^\p{L}\p{N}\p{M}]+/gu;
-
-/** The steps at which the size of the tree changes, and what the path limit did to an ended run. */
-class TreeSize {
-  /** @param {Run} run */
-  constructor(run) {
-    const { paths } = run;
-    this.limited = limitedSteps(run)[0] ?? ENDLESS;
-    this.begun = paths.map(({ weights }) => weights[0][0]);
-    this.forked = run.forks().map(({ touched }) => touched);
-    const isOver = (/** @type {Run["paths"][number]} */ path) =>
-      path.status === "pruned" || path.children.length > 1;
-    this.over = paths
-      .filter(isOver)
-      .map(({ weights, touched }) => Math.max(weights[0][0], touched));
-    this.equal = this.limited < ENDLESS && run.ended ? equalWords(run) : "";
-  }
-
-  /** @param {number[]} steps @param {number} step */
-  static upTo(steps, step) {
-    return steps.reduce((count, at) => count + Number(at <= step), 0);
-  }
-
-  /** @param {number} step */
-  forks(step) {
-    return TreeSize.upTo(this.forked, step);
-  }
-
-  /** @param {number} step */
-  leaves(step) {
-    return TreeSize.upTo(this.begun, step) - TreeSize.upTo(this.over, step);
-  }
-}
 
 /** The captions of tree, entropy trace and KV bars. @param {Run} run */
 export function captions(run) {
-  const highest = run.peaks.at(-1);
-  return {
-    tree: treeWords(run, run.steps.length - 1, highest, new TreeSize(run)),
-    entropy: entropyWords(run, highest),
-    memory: memoryWords(run, run.peakKv(), `At the peak (${sourceOf(run.started)}), `),
-  };
+  const when = `At the peak (${sourceOf(run.started)}), `;
+  const memory = memoryWords(run, run.peakKv(), when);
+  return { tree: treeWords(run), entropy: entropyWords(run), memory };
 }
 
-/** The captions after each of these steps. @param {Run} run @param {number[]} steps */
-export function captionsAt(run, steps) {
-  const size = new TreeSize(run);
-  const memory = memoryWordsByStep(run);
-  return steps.map((step) => {
-    const highest = run.peaks.findLast((token) => token.step <= step);
-    const tree = treeWords(run, step, highest, size);
-    return { tree, entropy: entropyWords(run, highest), memory: memory(step) };
-  });
+/** The same, but that of the KV bars tells of the last step so far. @param {Run} run */
+export function captionsNow(run) {
+  return { tree: treeWords(run), entropy: entropyWords(run), memory: memoryWordsNow(run) };
 }
 
-/** @param {Run} run @param {number} step @param {RunToken | undefined} highest @param {TreeSize} size */
-function treeWords(run, step, highest, size) {
+/** @param {Run} run */
+function treeWords(run) {
   if (!run.steps.length) return "Nothing generated yet.";
-  const forks = size.forks(step);
-  const isEnd = step >= run.steps.length - 1 && run.ended !== null;
-  if (!forks) return noForkWords(run, highest, isEnd);
-  const leaves = (isEnd && size.equal) || counted(size.leaves(step), "path");
-  const words = `${counted(forks, "fork")} in ${counted(step + 1, "step")}: ${leaves}.`;
-  if (size.limited > step) return words;
+  const forks = run.forks().length;
+  if (!forks) return noForkWords(run);
+  const [limited] = limitedSteps(run);
+  const isOver = limited !== undefined && run.ended !== null;
+  const leaves = (isOver && equalWords(run)) || counted(run.leaves().length, "path");
+  const words = `${counted(forks, "fork")} in ${counted(run.steps.length, "step")}: ${leaves}.`;
+  if (limited === undefined) return words;
   const limit = run.started.config.max_paths;
-  return `${words} From step ${size.limited} on, the path limit (${limit}) drops branches.`;
+  return `${words} From step ${limited} on, the path limit (${limit}) drops branches.`;
 }
 
 /** Why a text's weight is not the product of its shares; "" if it is. @param {Run} run */
@@ -122,8 +80,9 @@ function equalWords(run) {
   return `${weights.length} texts of equal weight, drawn from ${seen} seen`;
 }
 
-/** @param {Run} run @param {RunToken | undefined} highest @param {boolean} isEnd */
-function noForkWords(run, highest, isEnd) {
+/** @param {Run} run */
+function noForkWords(run) {
+  const highest = run.peaks.at(-1);
   if (!highest) return "No fork yet.";
   const { config, threshold_nats: threshold, what_if: whatIf } = run.started;
   const { policy, max_paths: limit, min_fork_weight: least = 0 } = config;
@@ -143,12 +102,13 @@ function noForkWords(run, highest, isEnd) {
   }
   const [below, above] = apart(entropy, threshold);
   const compared = `the highest entropy was ${below} nats, the threshold is ${above}.`;
-  if (!isEnd) return `No fork so far: ${compared}`;
+  if (!run.ended) return `No fork so far: ${compared}`;
   return `No fork: ${compared} Lower the threshold to get forks.`;
 }
 
-/** @param {Run} run @param {RunToken | undefined} highest */
-function entropyWords({ started }, highest) {
+/** @param {Run} run */
+function entropyWords({ started, peaks }) {
+  const highest = peaks.at(-1);
   if (!highest) return "No entropy measured yet.";
   const entropy = highest.entropy ?? 0;
   const number = Math.exp(entropy);
@@ -169,11 +129,8 @@ export function sourceOf(started) {
   return started.what_if ? "computed" : "measured";
 }
 
-/**
- * Bytes that separate caches would hold, one for each live path.
- * @param {RunEvent} started @param {RunEvent} kv @param {number[]} alone what `heldAlone` returns
- */
-export function separateBytes({ model, prompt_tokens: prompt }, kv, alone) {
+/** Bytes that separate caches would hold, one for each live path. @param {Run} run @param {RunEvent} kv */
+export function separateBytes({ started: { model, prompt_tokens: prompt }, alone }, kv) {
   const lengths = kv.paths.map((/** @type {number[]} */ [, shared, own]) => {
     return alone[shared + own - prompt.length] ?? shared + own;
   });
@@ -186,33 +143,24 @@ export function separateBytes({ model, prompt_tokens: prompt }, kv, alone) {
   return bytes;
 }
 
-/** The caption of the KV bars after a step. @param {Run} run @returns {(step: number) => string} */
-function memoryWordsByStep(run) {
-  const { paths, steps, started } = run;
-  const live = steps.map(({ kv }) => kv?.paths.length ?? 0);
-  /** @type {number[]} */
-  const peaks = []; // the last step with the most live paths, up to each step
-  live.forEach((count, at) => {
-    peaks.push(at === 0 || count >= live[peaks[at - 1]] ? at : peaks[at - 1]);
-  });
-  const forked = new Set(run.forks().map(({ children }) => paths[children[0]].weights[0][0]));
-  const alone = heldAlone(started);
-  return (step) => {
-    const [kv, most] = [steps[step].kv, steps[peaks[step]].kv];
-    // the tree shows the paths after the fork, but the pass had the paths before it
-    const words = memoryWords(run, kv, forked.has(step) ? "Before the fork, " : "", alone);
-    if (!kv || !most || live[step] === live[peaks[step]]) return words;
-    const ratio = asMuch(separateBytes(started, most, alone) / most.bytes_held);
-    const caches = `${most.paths.length} separate caches`;
-    return `${words} At step ${peaks[step]}, ${caches} would need ${ratio}.`;
-  };
+/** The caption of the KV bars after the last step so far. @param {Run} run */
+function memoryWordsNow(run) {
+  const [last, widest] = [run.steps.at(-1), run.widest];
+  // the tree shows the paths after the fork, but the pass had the paths before it
+  const newest = run.paths.at(-1);
+  const hasForked = newest && newest.parent >= 0 && newest.weights[0][0] === last?.step;
+  const words = memoryWords(run, last?.kv ?? null, hasForked ? "Before the fork, " : "");
+  const most = widest?.kv?.paths.length;
+  if (!last?.kv || !widest?.kv || last.kv.paths.length === most) return words;
+  const ratio = asMuch(separateBytes(run, widest.kv) / widest.kv.bytes_held);
+  return `${words} At step ${widest.step}, ${most} separate caches would need ${ratio}.`;
 }
 
-/** @param {Run} run @param {RunEvent | null} kv @param {string} when @param {number[]} [alone] */
-function memoryWords(run, kv, when, alone = heldAlone(run.started)) {
+/** @param {Run} run @param {RunEvent | null} kv @param {string} when */
+function memoryWords(run, kv, when) {
   if (!kv) return "No KV cache yet.";
   const { rows_reused: reused = 0, other_runs: others = 0 } = kv;
-  const words = heldWords(run, kv, when, separateBytes(run.started, kv, alone));
+  const words = heldWords(run, kv, when, separateBytes(run, kv));
   if (!reused) return words;
   const readers = others ? `, read by ${counted(others, "other run")}, too` : "";
   const held = humanBytes(reused * run.started.model.row_bytes);

@@ -30,7 +30,7 @@ export function frameOf(view, svg) {
  * @param {RunStore} store
  */
 export function lastStepOf({ run, lastStep }) {
-  return Math.max(1, run.ended ? lastStep : Math.max(lastStep, run.maxSteps - 1));
+  return Math.max(1, run.ended ? lastStep : Math.max(lastStep, run.max_steps - 1));
 }
 
 /**

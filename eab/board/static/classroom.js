@@ -52,6 +52,7 @@ export class Presentation {
     this.root = root;
     this.view = view;
     this.send = send;
+    this.measuredWith = ""; // whether the board is large, and the size of the window
     const left = () => !document.fullscreenElement && root.popover && this.leave();
     document.addEventListener("fullscreenchange", left, { signal });
   }
@@ -60,7 +61,10 @@ export class Presentation {
   measure() {
     const { isPhone, presents } = this.view;
     this.root.classList.toggle("presenting", presents && !isPhone);
+    const measuredWith = [presents && !isPhone, innerWidth, innerHeight].join();
+    if (this.measuredWith === measuredWith) return; // the styles may have to be computed for it
     this.view.textSize = Number.parseFloat(getComputedStyle(this.root).fontSize);
+    if (this.view.textSize) this.measuredWith = measuredWith; // else the board has no place yet
   }
 
   toggle() {

@@ -335,10 +335,13 @@ export class Commands {
 
   /** Request a what-if run at this threshold. @param {number} threshold nats */
   tryThreshold(threshold) {
-    this.goToEnd(); // so tree, sentence and chart show the same step
-    this.store.notes = { entropy: "Recomputing …" };
-    this.render();
-    this.askWhatIf({ threshold, r: this.store.run.r });
+    const { store, view } = this;
+    // so tree, sentence and chart show the same step
+    if (view.cursor < store.lastStep || !view.follow) this.goToEnd();
+    const notes = { entropy: "Recomputing …" };
+    store.notes = notes;
+    this.askWhatIf({ threshold, r: store.run.r });
+    if (store.notes === notes) this.render(); // the answer comes later
   }
 
   /** Request a run of the model at the threshold that the board shows. */

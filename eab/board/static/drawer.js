@@ -49,8 +49,8 @@ const LIMIT_TOPIC = "Why is a weight not the product of its shares?";
 const ENTROPY_TOPIC = "Entropy and threshold";
 const MOVABLE = " Drag the line to see the tree at another threshold.";
 const FIXED =
-  " In the app, and in a notebook while its Python runs, the line of a finished run can be dragged " +
-  "to see the tree at another threshold; here it cannot.";
+  " The line of most finished runs can be dragged to see the tree at another threshold; here it " +
+  "cannot.";
 
 const TOPICS = [
   [

@@ -24,7 +24,7 @@ import { isOfFork } from "./paths.js";
 import { ThresholdDrag, WhatIfBar } from "./what_if.js";
 
 const GRIP = 7; // pixels on either side of the threshold line
-const LINE_OVERLAP = 0.8; // of the height of a label: closer labels cannot both be read
+const LABEL = 11.2; // px, from one label to the next: closer ones cannot both be read
 const FORK_SIZE = 5;
 
 /** @param {Event} event */
@@ -210,22 +210,18 @@ export class EntropyChart {
     this.limitDrawnWith = drawnWith;
     if (!policy) return this.limit.replaceChildren();
     const help = shape("title", {}, "Drag to see the tree at another threshold");
-    const label = shape("text", { class: "threshold-label end", x: LEFT - 3, y: at + 4 }, text);
     this.limit.replaceChildren(
       shape("line", { class: "threshold", x1: LEFT, x2: right, y1: at, y2: at }),
-      label,
+      shape("text", { class: "threshold-label end", x: LEFT - 3, y: at + 4 }, text),
       ...(draggable ? [shape("rect", grip, help)] : []),
     );
-    this.hideTicksBehind(label);
+    this.hideTicksBehind(at + 4);
   }
 
-  /** @param {SVGTextElement} label of the threshold */
-  hideTicksBehind(label) {
-    const { y, height } = label.getBBox();
-    /** @type {NodeListOf<SVGTextElement>} */
-    const ticks = this.axes.querySelectorAll(".tick-label.end");
-    for (const tick of ticks) {
-      const isBehind = Math.abs(tick.getBBox().y - y) < LINE_OVERLAP * height;
+  /** Measuring the labels would make the browser lay out the page. @param {number} y of the threshold's label */
+  hideTicksBehind(y) {
+    for (const tick of this.axes.querySelectorAll(".tick-label.end")) {
+      const isBehind = Math.abs(Number(tick.getAttribute("y")) - y) < LABEL;
       set(tick, { visibility: isBehind ? "hidden" : "visible" });
     }
   }

@@ -3,11 +3,12 @@
 // first, before a tree is drawn too small to read.
 
 /** @import { Camera } from "./camera.js" */
+/** @import { FittedText } from "./label.js" */
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Arrangement, BoxSizes, Layout, Path, Size } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
 import { SMALLEST_WHOLE, TINY } from "./camera.js";
-import { wholeWord, wordLengths, wrapped } from "./label.js";
+import { wrapped } from "./label.js";
 import {
   arranged,
   BOX_LINE,
@@ -16,6 +17,7 @@ import {
   linesFitting,
   MARKS,
   PADDING,
+  promptEnd,
   promptLine,
   roomsOf,
   treeOrder,
@@ -42,9 +44,8 @@ const SMALLER_PRESENTED = [
 ];
 
 /**
- * The children of each path, the lengths of the words of its text, and that of the longest word to
- * keep whole, by the path's id; and the paths after which texts are folded.
- * @typedef {{ kept: Path[], folded: Set<number>, prompt: string, children: Map<number, Path[]>, words: number[][], whole: number[] }} Texts
+ * The text and the children of each path, by its id; and the paths after which texts are folded.
+ * @typedef {{ kept: Path[], folded: Set<number>, prompt: FittedText, children: Map<number, Path[]>, texts: FittedText[] }} Texts
  */
 
 /** @param {RunStore} store @param {ViewState} view @param {Camera} camera @returns {Layout} */
@@ -83,13 +84,13 @@ function isTooLarge({ width, height }, camera) {
  * @param {Path[]} kept parents before their children
  * @param {string} prompt @param {Camera} camera @param {ViewState} view @returns {Arrangement}
  */
-function fittest(kept, prompt, camera, { aligned, branches }) {
-  const texts = textsOf(kept, prompt, new Set(branches.byFork.keys()));
+function fittest(kept, prompt, camera, { aligned, branches, fitted: known }) {
+  const texts = textsOf(kept, prompt, new Set(branches.byFork.keys()), known);
   const at = (/** @type {Size} */ room, /** @type {number} */ lines) => {
     let wanted = room.width;
     for (let attempt = 1; ; attempt += 1) {
       const { sizes, longest } = fitted(texts, { ...room, width: wanted }, lines);
-      const made = arranged(prompt, kept, sizes, longest);
+      const made = arranged(texts.prompt, kept, texts.texts, sizes, longest);
       const over = made.width + MARKS - room.width;
       if (over <= 0 || attempt === ATTEMPTS) return made;
       wanted -= over;
@@ -103,7 +104,7 @@ function fittest(kept, prompt, camera, { aligned, branches }) {
   // No words are readable at that size, so line lengths do not matter, and trying takes seconds.
   if (camera.showsWhole && camera.room().height < TINY * best.height) return best;
   let highest = room.height;
-  const all = texts.words.reduce((sum, words) => sum + lengthOf(words), 0);
+  const all = texts.texts.reduce((sum, { words }) => sum + lengthOf(words), 0);
   for (const { share, from } of scalesOf(camera, largest)) {
     // A tree that is too high is drawn smaller anyway, which leaves more room for its texts.
     if (best.leftOut < from * all && best.height <= highest) break;
@@ -141,18 +142,17 @@ function isBetter(next, best, highest) {
   return next.height < best.height;
 }
 
-/** @param {Path[]} kept @param {string} prompt @param {Set<number>} folded @returns {Texts} */
-function textsOf(kept, prompt, folded) {
-  /** @type {number[][]} */
-  const words = [];
-  /** @type {number[]} */
-  const whole = [];
-  for (const { id, tokens } of kept) {
-    const text = tokens.map(({ piece }) => piece).join("");
-    words[id] = wordLengths(text);
-    whole[id] = wholeWord(text);
-  }
-  return { kept, folded, prompt, children: childrenOf(kept), words, whole };
+/**
+ * @param {Path[]} kept @param {string} prompt @param {Set<number>} folded
+ * @param {import("./label.js").FittedTexts} known @returns {Texts}
+ */
+function textsOf(kept, prompt, folded, known) {
+  const all = kept.map(({ tokens }) => tokens.map(({ piece }) => piece).join(""));
+  const [beginning, ...fitted] = known.keep([promptEnd(prompt), ...all]);
+  /** @type {FittedText[]} */
+  const texts = [];
+  for (const [at, text] of fitted.entries()) texts[kept[at].id] = text;
+  return { kept, folded, prompt: beginning, children: childrenOf(kept), texts };
 }
 
 /**
@@ -191,7 +191,7 @@ function fitted(texts, room, lines) {
  * this many lines.
  * @param {Texts} texts @param {number} lines
  */
-function narrowestLines({ kept, children, words }, lines) {
+function narrowestLines({ kept, children, texts }, lines) {
   /** @type {number[]} */
   const below = [];
   /** @type {number[]} */
@@ -201,7 +201,7 @@ function narrowestLines({ kept, children, words }, lines) {
     const isStub = status === "pruned";
     const ofLeaf = isStub ? 1 : lines;
     below[id] = own.length ? own.reduce((sum, child) => sum + below[child.id], 0) : ofLeaf;
-    narrowest[id] = isStub ? STUB_LINE : charactersNeeded(words[id], below[id]);
+    narrowest[id] = isStub ? STUB_LINE : charactersNeeded(texts[id].words, below[id]);
   }
   return narrowest;
 }
@@ -230,16 +230,16 @@ function lengthOf(words) {
  * @param {{ longest: number, ofLeaves: number }} limits characters
  * @param {Size} room
  */
-function linesUpTo(texts, narrowest, { longest, ofLeaves }, room) {
-  const { kept, prompt, children, words, whole } = texts;
+function linesUpTo({ kept, prompt, children, texts }, narrowest, { longest, ofLeaves }, room) {
   const isLeaf = (/** @type {Path} */ { id }) => !children.has(id);
   /** @type {number[]} */
   const perLine = [];
   for (const path of kept) {
     const { id } = path;
     const most = isLeaf(path) ? ofLeaves : longest;
-    const wanted = Math.max(whole[id], Math.min(most, narrowest[id]));
-    perLine[id] = Math.max(1, wrapped(words[id], wanted).longest);
+    const { words, whole } = texts[id];
+    const wanted = Math.max(whole, Math.min(most, narrowest[id]));
+    perLine[id] = Math.max(1, wrapped(words, wanted).longest);
   }
   const promptWidth = widthOf(promptLine(prompt, longest));
   const { x, width } = columns(kept, children, perLine.map(widthOf), promptWidth);
@@ -248,7 +248,7 @@ function linesUpTo(texts, narrowest, { longest, ofLeaves }, room) {
     const { id, status } = path;
     if (!isLeaf(path) || status === "pruned") continue;
     const free = (Math.max(room.width, right) - MARKS - PADDING - x[id]) / characterWidth();
-    perLine[id] = Math.max(perLine[id], Math.min(lengthOf(words[id]), Math.floor(free)));
+    perLine[id] = Math.max(perLine[id], Math.min(lengthOf(texts[id].words), Math.floor(free)));
   }
   return { perLine, right };
 }
@@ -268,11 +268,11 @@ function widthOf(characters) {
  * @param {number} highest px
  */
 function linesWithin(texts, perLine, highest) {
-  const { kept, words } = texts;
+  const { kept } = texts;
   /** @type {number[]} */
   const full = [];
   for (const { id, status } of kept) {
-    const { lines } = wrapped(words[id], perLine[id]);
+    const { lines } = wrapped(texts.texts[id].words, perLine[id]);
     full[id] = status === "pruned" ? 1 : Math.min(MOST_LINES, lines);
   }
   const under = (/** @type {number} */ limit) => {

@@ -101,8 +101,8 @@ export function forkReason(store, path, index) {
  */
 function obstacle({ run }, path, step) {
   if (path.limitedSteps.includes(step)) return "the path limit left room for only one branch.";
-  if (run.policy === "fair" && run.minForkWeight > 0) {
-    const least = percent(run.minForkWeight);
+  if (run.policy === "fair" && run.min_fork_weight > 0) {
+    const least = percent(run.min_fork_weight);
     return `the path weighed less than ${least} then, the minimum weight to fork.`;
   }
   return `the policy ${run.policy} made no second branch here.`;

@@ -281,9 +281,9 @@ export class Inspector {
   row(path, index) {
     const { cursor } = this.view;
     const { run } = this.store;
-    const size = bytes(run.rowBytes);
+    const size = bytes(run.row_bytes);
     const without = WITHOUT_SHARING[run.cache];
-    if (without) return run.rowBytes ? `${without} (${size} per row).` : `${without}.`;
+    if (without) return run.row_bytes ? `${without} (${size} per row).` : `${without}.`;
     if (cursor <= path.born + index) return `Its KV row (${size}) is written in the next step.`;
     const live = (this.store.stepAt(cursor)?.paths ?? []).map((rows) => rows.path);
     const readers = live.filter((reader) => this.store.lineageOf(reader).has(path.id));

@@ -18,6 +18,15 @@ export function tensorRows(card) {
   return [1, 2].flatMap((at) => each.map((/** @type {number[]} */ row) => row[0] * row[at] * item));
 }
 
+/**
+ * Rows that the tensors hold in any case: of the prompt, and if r covers all steps, of these paths.
+ * @param {RunEvent} started @param {number} paths
+ */
+export function reservedRows({ prompt_tokens: prompt, config }, paths) {
+  const { r, max_new_tokens: most } = config;
+  return prompt.length + (r !== "auto" && r >= most ? paths * (most - 1) : 0);
+}
+
 /** The cache needs more than it may. */
 export class MemoryLimitError extends Error {}
 
@@ -165,13 +174,12 @@ export class KvRows {
  * Rows that the cache of a single path holds after each number of new tokens.
  * @param {RunEvent} started @returns {number[]}
  */
-export function heldAlone({ prompt_tokens: { length: prompt }, model, config }) {
-  const { r, max_new_tokens: most } = config;
-  const cache = new KvRows(model, r);
-  const rows = prompt + (r !== "auto" && r >= most ? most - 1 : 0);
-  return Array.from({ length: most }, (_, step) => {
-    cache.reserve(rows, most - step);
-    cache.prepare([0], step ? 1 : prompt);
+export function heldAlone(started) {
+  const { prompt_tokens: prompt, model, config } = started;
+  const cache = new KvRows(model, config.r);
+  return Array.from({ length: config.max_new_tokens }, (_, step) => {
+    cache.reserve(reservedRows(started, 1), config.max_new_tokens - step);
+    cache.prepare([0], step ? 1 : prompt.length);
     return cache.held;
   });
 }

@@ -1,7 +1,7 @@
 // The words in a box: broken into lines, with the middle left out if the text is too long.
 
 /** @import { Cell, Label } from "./types.d.ts" */
-import { textWidth } from "./text.js";
+import { characterWidth, textWidth } from "./text.js";
 
 const ELLIPSIS = [" …", " "]; // a line may end after it
 const ELLIPSIS_LENGTH = 3;
@@ -11,6 +11,7 @@ const SHORTEST_END = 4; // characters; a shorter end of a text is useless
 const LONGEST_WORD = 24; // characters; a longer one may be cut
 const LONGEST_CODE = 60; // characters; texts without spaces in other scripts break anywhere
 
+/** Pixels, and how many characters are left out. @typedef {{ lines: number, width: number, leftOut: number }} WrappedSize */
 /** Characters that are left out. @typedef {{ from: number, to: number }} Gap */
 
 /**
@@ -75,34 +76,79 @@ function charactersIn(piece) {
 
 /**
  * The size of the result of `wrapTokens`, found without reading all of a long text.
- * @param {string[]} pieces one per token
+ * @param {string} text
  * @param {number} perLine characters of a line
  * @param {number} most lines
- * @returns {{ lines: number, width: number, leftOut: number }} pixels; how many characters are left
- *   out
+ * @returns {WrappedSize}
  */
-export function wrappedSize(pieces, perLine, most) {
-  const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
+function wrappedSize(text, perLine, most) {
   const held = longestText(perLine, most);
-  const head = [...startOf(pieces, held + LONGEST_WORD)];
-  const tail = [...endOfPieces(pieces, held)];
+  const head = [...text.slice(0, held + LONGEST_WORD)];
+  const tail = [...text.slice(-held)];
   let leftOut = 0;
   const lines = fitLines(perLine, most, (longest) => {
-    leftOut = Math.max(0, length - longest);
+    leftOut = Math.max(0, text.length - longest);
     if (!leftOut) return glyphsOf(head, []);
     const kept = keptEnds(longest);
     const begin = head.slice(0, endOfWords(head, kept.head));
-    const text = [...begin, ...ELLIPSIS, ...wordsAfter(lastOf(tail, kept.tail))];
-    return text.map((glyph) => ({ text: glyph, from: 0, to: 1 }));
+    const shown = [...begin, ...ELLIPSIS, ...wordsAfter(lastOf(tail, kept.tail))];
+    return shown.map((glyph) => ({ text: glyph, from: 0, to: 1 }));
   });
   return { lines: lines.length, width: Math.max(0, ...lines.map(widthOf)), leftOut };
+}
+
+/** Texts with what was found about each, as long as they are fitted and the font stays. */
+export class FittedTexts {
+  width = 0; // of a character
+  /** @type {Map<string, FittedText>} */
+  known = new Map();
+
+  /** Only these are fitted now. @param {string[]} texts */
+  keep(texts) {
+    if (this.width !== characterWidth()) this.known.clear();
+    this.width = characterWidth();
+    const fitted = texts.map((text) => this.known.get(text) ?? new FittedText(text));
+    this.known = new Map(fitted.map((one) => [one.text, one]));
+    return fitted;
+  }
+}
+
+/** A text, whose sizes are found once: a tree that grows or is recomputed keeps most of its texts. */
+export class FittedText {
+  /** @type {Map<string, WrappedSize>} */
+  sizes = new Map();
+  /** By the characters of a line. @type {Map<number, Label>} */
+  ends = new Map();
+
+  /** @param {string} text */
+  constructor(text) {
+    this.text = text;
+    this.words = wordLengths(text);
+    this.whole = wholeWord(text);
+  }
+
+  /** Its last words in this many lines, with room for words that do not fill them. @param {number} perLine characters @param {number} most lines */
+  end(perLine, most) {
+    const label =
+      this.ends.get(perLine) ?? wrapTokens([endOf(this.text, perLine * (most - 1))], perLine, most);
+    this.ends.set(perLine, label);
+    return label;
+  }
+
+  /** What `wrappedSize` says. @param {number} perLine characters of a line @param {number} most lines */
+  size(perLine, most) {
+    const key = `${perLine} ${most}`;
+    const size = this.sizes.get(key) ?? wrappedSize(this.text, perLine, most);
+    this.sizes.set(key, size);
+    return size;
+  }
 }
 
 /**
  * The word lengths of a text, in characters, with NEW_LINE after each line of the text.
  * @param {string} text
  */
-export function wordLengths(text) {
+function wordLengths(text) {
   return text
     .replace(/^ /, "")
     .replace(/↵ ?(?=[^↵])/g, "↵ \n ") // older browsers lack lookbehind
@@ -114,7 +160,7 @@ export function wordLengths(text) {
  * The length of the longest word that is kept whole, at least 1.
  * @param {string} text
  */
-export function wholeWord(text) {
+function wholeWord(text) {
   const longest = (/** @type {string} */ word) =>
     /[^!-~]/.test(word) ? LONGEST_WORD : LONGEST_CODE;
   const words = text.split(/[ ↵]+/).map((word) => Math.min([...word].length, longest(word)));
@@ -149,7 +195,7 @@ export function wrapped(words, perLine) {
  * @param {string} text
  * @param {number} longest characters
  */
-export function endOf(text, longest) {
+function endOf(text, longest) {
   const characters = [...text];
   if (characters.length <= longest) return text;
   const end = characters.slice(characters.length - longest + 1);

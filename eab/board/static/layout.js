@@ -2,8 +2,9 @@
 // children. fitting.js finds how much text each box holds. Units are CSS pixels at scale 1.
 
 /** @import { Arrangement, BoxSizes, Layout, Path } from "./types.d.ts" */
+/** @import { FittedText } from "./label.js" */
 /** @import { ViewState } from "./view_state.js" */
-import { endOf, wholeWord, wordLengths, wrappedSize, wrapTokens } from "./label.js";
+import { wrapTokens } from "./label.js";
 import { childrenOf } from "./paths.js";
 
 export const LINE = 20; // of text, with the entropies under it
@@ -55,31 +56,33 @@ export function labelOf(view, path, count) {
   return wrapTokens(pieces, characters, most, view.tokenIn(path));
 }
 
+/** As much of the prompt as its box may hold. @param {string} text */
+export function promptEnd(text) {
+  return text.slice(-PROMPT_LINES * BOX_LINE.longest);
+}
+
 /**
  * Characters per line of the prompt, which may have several lines, as it is alone in its column.
- * @param {string} text
+ * @param {FittedText} prompt
  * @param {number} longest line of the boxes, characters
  */
-export function promptLine(text, longest) {
-  const end = text.slice(-PROMPT_LINES * BOX_LINE.longest); // what may be shown
-  const words = wordLengths(end);
-  const most = Math.max(wholeWord(end), Math.min(PROMPT_LINE.longest, longest));
+export function promptLine({ words, whole }, longest) {
+  const most = Math.max(whole, Math.min(PROMPT_LINE.longest, longest));
   const length = words.reduce((sum, word) => sum + word + 1, -1);
   const wanted = Math.max(...words, Math.ceil(length / (PROMPT_LINES - 2)));
   return Math.max(PROMPT_LINE.shortest, Math.min(most, wanted));
 }
 
 /**
- * @param {string} text the prompt
+ * @param {FittedText} beginning the prompt
  * @param {Path[]} kept parents before their children
+ * @param {FittedText[]} texts by the path's id
  * @param {BoxSizes} sizes
  * @param {number} longest line of the boxes, characters
  * @returns {Arrangement}
  */
-export function arranged(text, kept, { perLine, most, folded }, longest) {
-  const promptLength = promptLine(text, longest);
-  const end = endOf(text, promptLength * (PROMPT_LINES - 1));
-  const prompt = wrapTokens([end], promptLength, PROMPT_LINES);
+export function arranged(beginning, kept, texts, { perLine, most, folded }, longest) {
+  const prompt = beginning.end(promptLine(beginning, longest), PROMPT_LINES);
   const promptHeight = heightOf(prompt.lines.length);
   const promptWidth = prompt.width + PADDING;
   const children = childrenOf(kept);
@@ -89,8 +92,7 @@ export function arranged(text, kept, { perLine, most, folded }, longest) {
   const { only, ends } = { only: [], ends: [] };
   for (const path of kept) {
     const { id, parent } = path;
-    const pieces = path.tokens.map(({ piece }) => piece);
-    const size = wrappedSize(pieces, perLine[id], most[id]);
+    const size = texts[id].size(perLine[id], most[id]);
     boxWidths[id] = size.width + PADDING;
     boxHeights[id] = boxHeight(path, size.lines);
     missing[id] = size.leftOut;

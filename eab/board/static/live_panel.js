@@ -56,16 +56,16 @@ export class LivePanel {
     const prompt = this.input.value;
     if (!prompt.trim()) return this.tell("Write a few words for the model to continue.");
     const seed = Math.floor(Math.random() * MOST_SEEDS);
-    this.begin({ type: "run", prompt, settings: { seed } });
+    this.begin({ prompt, settings: { seed } });
   }
 
-  /** @param {object} asked of the worker */
-  begin(asked) {
+  /** @param {object} request of a run (eab/live/static/loading.js) */
+  begin(request) {
     this.runs += 1;
     this.asked = new Feed(`live ${this.runs}`, "live");
     this.running(true);
     this.tell(this.started ? "Reading the prompt" : "Loading the story model …");
-    this.post({ ...asked, id: this.asked.key });
+    this.post({ type: "run", ...request, id: this.asked.key });
   }
 
   /** @param {object} message to the worker, which is started when it is first needed */
@@ -150,13 +150,13 @@ export class LivePanel {
   grow({ run: key, path, token, candidate }) {
     const run = this.shown?.run;
     if (!run || key !== this.shown?.key) return;
-    const { prompt_tokens: ids, continued: kept = 0 } = run.started;
+    const { prompt, prompt_tokens: ids, continued: kept = 0, config: settings } = run.started;
     const { parent, tokens } = run.paths[path];
     const before = [...idsOf(run.paths, parent), ...tokens.slice(0, token).map(({ id }) => id)];
     const last = candidate < 0 ? tokens[token].id : tokens[token].candidates[candidate][0];
+    const tokenIds = ids.slice(0, ids.length - kept);
     const continued = [...ids.slice(ids.length - kept), ...before, last];
-    const { started } = run;
-    this.begin({ type: "grow", started, continued, settings: started.config });
+    this.begin({ prompt, settings, tokenIds, continued });
   }
 
   /** Run the shown prompt again at another threshold. @param {number} threshold nats */
@@ -165,7 +165,7 @@ export class LivePanel {
     if (!run) return;
     const { prompt, config } = run.started;
     const settings = { ...config, entropy_threshold: threshold, threshold_unit: "nats" };
-    this.begin({ type: "run", prompt, settings });
+    this.begin({ prompt, settings });
   }
 
   /** Nothing is made any more. @param {string} words why */

@@ -4,14 +4,13 @@
 /** @import { RunToken } from "./types.d.ts" */
 import {
   captions,
-  captionsAt,
+  captionsNow,
   fileStem,
   limitSentence,
   originWords,
   separateBytes,
 } from "./captions.js";
 import { ending, excerpt, roundEven } from "./formatting.js";
-import { heldAlone } from "./kv_rows.js";
 import { Run } from "./run.js";
 import { characterLength, toBytes, visible, visibleJoin } from "./token_text.js";
 
@@ -40,7 +39,7 @@ export class Feed {
    * @returns {Message | null}
    */
   message(events) {
-    for (const event of events) this.run.apply(event);
+    fold(events, this.run);
     if (!this.run.header) return null;
     const message = boardMessage(this.run, this.begin);
     if (this.mode === "live") this.begin = Math.max(0, this.run.steps.length - 1);
@@ -51,6 +50,16 @@ export class Feed {
   resend(step = 0) {
     this.begin = step;
   }
+}
+
+/** The run after further events, with the captions after each step. @param {Iterable<RunEvent>} events */
+export function fold(events, run = new Run()) {
+  for (const event of events) {
+    const last = run.steps.at(-1);
+    if (last && event.step > last.step) last.sentences ??= captionsNow(run);
+    run.apply(event);
+  }
+  return run;
 }
 
 /**
@@ -259,30 +268,22 @@ function isDrawn({ started, paths }, path) {
 
 /** @param {Run} run @param {number} since @returns {StepMessage[]} */
 function stepRecords(run, since) {
-  const measured = run.steps.slice(since).flatMap(({ step, kv }) => (kv ? [{ step, kv }] : []));
-  const sentences = captionsAt(
-    run,
-    measured.map(({ step }) => step),
-  );
-  const alone = heldAlone(run.started);
-  return measured.map(({ step, kv }, at) => {
-    return { ...stepRecord(run, step, kv, alone), sentences: sentences[at] };
+  return run.steps.slice(since).flatMap((step) => {
+    const sentences = step === run.steps.at(-1) ? captionsNow(run) : step.sentences;
+    return step.kv && sentences ? [{ ...stepRecord(run, step.step, step.kv), sentences }] : [];
   });
 }
 
-/**
- * @param {Run} run @param {number} step @param {RunEvent} kv @param {number[]} alone
- * @returns {StepMessage}
- */
-function stepRecord({ started }, step, kv, alone) {
-  const row = started.model.row_bytes;
+/** @param {Run} run @param {number} step @param {RunEvent} kv @returns {StepMessage} */
+function stepRecord(run, step, kv) {
+  const row = run.started.model.row_bytes;
   return {
     step,
     shared: kv.rows_shared * row,
     private: kv.rows_private * row,
     spare: kv.rows_spare * row,
     reused: (kv.rows_reused ?? 0) * row,
-    independent: separateBytes(started, kv, alone),
+    independent: separateBytes(run, kv),
     paths: kv.paths.map((/** @type {number[]} */ [path, shared, own]) => {
       return [path, shared * row, own * row];
     }),

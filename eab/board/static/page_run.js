@@ -4,8 +4,7 @@
 /** @import { Board } from "./board.js" */
 /** @import { Message, PageData, RunEvent } from "./types.d.ts" */
 import { element } from "./elements.js";
-import { boardMessage } from "./messages.js";
-import { fold } from "./run.js";
+import { boardMessage, fold } from "./messages.js";
 import { WhatIf } from "./what_if_messages.js";
 
 const MOST_TEXTS = 100; // shown at first
@@ -65,7 +64,8 @@ export function showRun(board, message, events) {
       if (whatIf) board.update(whatIf.refused(error));
     }
   };
-  board.update(whatIf?.message ?? message);
+  if (message.asked) board.onWhatIf(message.asked);
+  else board.update(whatIf?.message ?? message);
 }
 
 /** @param {string[]} cells @param {"th" | "td"} kind */
@@ -73,31 +73,17 @@ function tableRow(cells, kind) {
   return element("tr", {}, ...cells.map((cell) => element(kind, {}, cell)));
 }
 
-/** The texts in row order. @param {PageData["texts"]["texts"]} coded */
-function decoded(coded) {
-  /** @type {string[]} */
-  const texts = [];
-  let before = "";
-  for (const [place, common, rest] of coded) {
-    before = before.slice(0, common) + rest;
-    texts[place] = before;
-  }
-  return texts;
-}
-
 /** The heaviest texts, and the others on request. @param {PageData["texts"]} texts */
-function textsTable({ columns, rows, texts }) {
-  const words = decoded(texts);
-  const lines = rows.map((cells, place) => [...cells, words[place]]);
+function textsTable({ columns, rows }) {
   const lineOf = (/** @type {string[]} */ cells) => tableRow(cells, "td");
   const head = element("thead", {}, tableRow(columns, "th"));
-  const body = element("tbody", {}, ...lines.slice(0, MOST_TEXTS).map(lineOf));
+  const body = element("tbody", {}, ...rows.slice(0, MOST_TEXTS).map(lineOf));
   const table = element("table", {}, head, body);
-  if (lines.length <= MOST_TEXTS) return [table];
-  const showAll = `Show all ${lines.length.toLocaleString("en")} texts`;
+  if (rows.length <= MOST_TEXTS) return [table];
+  const showAll = `Show all ${rows.length.toLocaleString("en")} texts`;
   const more = element("button", { type: "button" }, showAll);
   more.addEventListener("click", () => {
-    body.append(...lines.slice(MOST_TEXTS).map(lineOf));
+    body.append(...rows.slice(MOST_TEXTS).map(lineOf));
     more.remove();
   });
   return [table, more];

@@ -5,9 +5,9 @@
 /** @import { RunEvent, Unknown } from "./types.d.ts" */
 /** @import { Decision, Trace } from "./trace.js" */
 import { fsum } from "./fsum.js";
-import { KvRows, MemoryLimitError, tensorRows } from "./kv_rows.js";
-import { fearnheadClifford, isClose } from "./path_limit.js";
-import { pruningUniform } from "./random_streams.js";
+import { KvRows, MemoryLimitError, reservedRows, tensorRows } from "./kv_rows.js";
+import { isClose } from "./path_limit.js";
+import { itself, Population } from "./population.js";
 
 const PREFILL_CHUNK = 512; // tokens
 const MIN_PREFILL_CHUNK = 16;
@@ -15,12 +15,9 @@ const MAX_CELLS = 2 ** 23; // the tokens of a chunk times the rows they see
 const MIB = 2 ** 20;
 
 /**
- * A live or finished path. recorded: the recorded path that it follows.
- * @typedef {{ path: number, weight: number, finished: boolean, recorded: number }} Leaf
- *
- * One continuation of a leaf by a token, or the leaf itself, with its weight after the step; null:
- * dropped. token: as in a Decision; null: the leaf.
- * @typedef {{ leaf: Leaf, token: any[] | null, recorded: number, weight: number | null, heir: boolean }} Member
+ * A live or finished path, and the recorded one that it follows.
+ * @typedef {import("./population.js").Leaf & { recorded: number }} Leaf
+ * @typedef {import("./population.js").Member<Leaf>} Member
  */
 
 /**
@@ -54,12 +51,16 @@ export function canBeResimulated({ model, config }) {
   );
 }
 
-class Resimulator {
+/** @extends {Population<Leaf>} */
+class Resimulator extends Population {
   /** @param {Trace} trace @param {RunEvent} started @param {boolean} probes */
   constructor(trace, started, probes) {
+    const { config } = started;
+    const rows = new KvRows(started.model, config.r, config.kv_limit_mib * MIB);
+    super({ path: 0, weight: 1, finished: false, recorded: 0 }, config, rows);
+    this.rows = rows;
     this.trace = trace;
     this.started = started;
-    this.config = started.config;
     this.probed = (probes ? trace.run.probe : []).map((entropy, step) => {
       return { event: "Probed", step, entropy };
     });
@@ -67,18 +68,8 @@ class Resimulator {
     this.events = [];
     /** @type {Unknown[]} */
     this.unknowns = [];
-    /** @type {Leaf[]} */
-    this.leaves = [{ path: 0, weight: 1, finished: false, recorded: 0 }]; // in tree order
-    this.born = 1; // paths so far
-    this.step = 0;
     this.computed = 0; // tokens of the prompt
-    this.tokens = 0; // of the last pass
     this.same = true; // whether all steps so far were decided as in the recorded run
-    this.cache = new KvRows(started.model, this.config.r, this.config.kv_limit_mib * MIB);
-  }
-
-  get live() {
-    return this.leaves.filter(({ finished }) => !finished);
   }
 
   run() {
@@ -102,8 +93,9 @@ class Resimulator {
         if (!decision) return this.cutShort();
         decisions.set(path, decision);
       }
-      this.pass();
+      const tokens = this.pass();
       this.decide(decisions);
+      this.timed(tokens, this.step - 1);
     }
     return { event: "RunEnded", step: this.step, reason: "finished" };
   }
@@ -119,18 +111,14 @@ class Resimulator {
     return { event: "RunEnded", step: this.step, reason: "stopped" };
   }
 
-  /** Compute what is pending: the prompt in chunks, later a token of each live path. */
+  /** Compute what is pending, the prompt in chunks or a token of each live path; returns how many. */
   pass() {
     const prompt = this.started.prompt_tokens.length;
-    for (;;) {
-      const tokens = this.prepare();
-      this.computed += tokens;
-      this.tokens = tokens;
-      if (this.step > 0 || this.computed >= prompt) break;
-      this.timed(tokens);
-    }
-    const usage = this.cache.usage(this.live.map(({ path }) => path));
+    let tokens = this.prepare();
+    for (; !this.step && this.computed < prompt; tokens = this.prepare()) this.timed(tokens);
+    const usage = this.rows.usage(this.live.map(({ path }) => path));
     this.events.push({ event: "KvMeasured", step: this.step, usage });
+    return tokens;
   }
 
   /** @param {number} tokens of a pass */
@@ -140,17 +128,17 @@ class Resimulator {
 
   /** Reserve rows for the next pass; returns how many tokens it computes. */
   prepare() {
-    const { config, cache, step } = this;
-    const { max_new_tokens: most, max_paths: limit, r } = config;
+    const { config, rows, step } = this;
+    const { max_new_tokens: most, max_paths: limit } = config;
     const prompt = this.started.prompt_tokens.length;
-    const upFront = r !== "auto" && r >= most ? limit * (most - 1) : 0;
     const chunk = Math.max(MIN_PREFILL_CHUNK, Math.floor(MAX_CELLS / prompt));
     const each = step ? 1 : Math.min(PREFILL_CHUNK, chunk, prompt - this.computed);
     const paths = this.live.map(({ path }) => path);
-    const first = cache.reserve(prompt + upFront, most - step);
-    for (const growth of [...first, ...cache.prepare(paths, each)]) {
+    const first = rows.reserve(reservedRows(this.started, limit), most - step);
+    for (const growth of [...first, ...rows.prepare(paths, each)]) {
       this.events.push({ event: "RowsAllocated", step, growth });
     }
+    this.computed += each;
     return each * paths.length;
   }
 
@@ -170,8 +158,9 @@ class Resimulator {
       return this.same ? this.recorded(leaf, decision) : this.derived(leaf, decision);
     });
     if (!this.same) this.prune(families.flat());
-    this.commit(families);
-    this.timed(this.tokens, step);
+    const finished = (/** @type {Leaf} */ leaf) =>
+      this.trace.finished.get(`${step} ${leaf.recorded}`);
+    this.events.push(...this.commit(families, finished));
   }
 
   /**
@@ -207,7 +196,7 @@ class Resimulator {
     return [
       ...children(leaf, decision, weights),
       ...lost.map((token) => {
-        return { leaf, token: [0, token], recorded: 0, weight: null, heir: false };
+        return { leaf, token: [token], weight: null, heir: false, becomes: {} };
       }),
     ];
   }
@@ -217,11 +206,11 @@ class Resimulator {
    * @param {Leaf} leaf @param {Decision | undefined} decision @returns {Member[]}
    */
   derived(leaf, decision) {
-    if (!decision) return [itself(leaf, leaf.weight)];
+    if (!decision) return [itself(leaf)];
     if (!decision.tokens.length) {
       this.unknown(leaf.path, "dropped");
       this.cache.release(leaf.path);
-      return [itself({ ...leaf, finished: true }, leaf.weight)];
+      return [itself({ ...leaf, finished: true })];
     }
     if (!this.wouldFork(decision, leaf.weight)) return [this.unforked(leaf, decision)];
     if (!this.wouldHaveForked(decision)) {
@@ -241,85 +230,10 @@ class Resimulator {
    * @param {Leaf} leaf @param {Decision} decision @returns {Member}
    */
   unforked(leaf, decision) {
-    const { weights, tokens, paths } = decision;
+    const { weights } = decision;
     if (decision.heir === null) this.unknown(leaf.path, "heir");
     const heir = decision.heir ?? weights.indexOf(Math.max(...weights));
-    return { leaf, token: tokens[heir], recorded: paths[heir], weight: leaf.weight, heir: true };
-  }
-
-  /** Keep at most max_paths of all members. @param {Member[]} members */
-  prune(members) {
-    if (members.length <= this.config.max_paths) return;
-    const uniform = pruningUniform(this.config.seed, this.step);
-    const weights = members.map(({ weight }) => weight ?? 0);
-    const after = fearnheadClifford(weights, this.config.max_paths, uniform);
-    members.forEach((member, at) => {
-      member.weight = after[at];
-    });
-  }
-
-  /** End the step (eab/engine/paths.py). @param {Member[][]} families of the leaves, in order */
-  commit(families) {
-    const { step } = this;
-    const after = new StepEvents(step);
-    this.leaves = families.flatMap((family) => this.commitPath(family, after));
-    for (const leaf of this.leaves) this.finish(leaf, after);
-    this.events.push(...after.events());
-    this.step += 1;
-  }
-
-  /** Drop, keep, extend or fork a path. @param {Member[]} family @param {StepEvents} after @returns {Leaf[]} */
-  commitPath(family, after) {
-    const { leaf, token } = family[0];
-    const kept = family.filter(({ weight }) => weight !== null);
-    if (!kept.length) {
-      after.pruned.push(leaf.path);
-      if (!leaf.finished) this.cache.release(leaf.path);
-      return [];
-    }
-    const [{ weight }] = kept;
-    if (!token) return [this.reweighted(leaf, leaf.weight, weight, after)];
-    const dropped = family.filter((member) => member.weight === null);
-    if (dropped.length) after.dropped.push([leaf.path, dropped.map((member) => member.token?.[1])]);
-    if (kept.length > 1) return this.fork(leaf, kept, after);
-    after.append(leaf.path, kept[0]);
-    return [this.reweighted({ ...leaf, recorded: kept[0].recorded }, leaf.weight, weight, after)];
-  }
-
-  /** @param {Leaf} leaf @param {Member[]} kept @param {StepEvents} after @returns {Leaf[]} */
-  fork(leaf, kept, after) {
-    const leaves = kept.map(({ recorded, weight }) => {
-      return { path: this.born++, weight: weight ?? 0, finished: false, recorded };
-    });
-    leaves.forEach(({ path }, at) => void after.append(path, kept[at]));
-    const ids = leaves.map(({ path }) => path);
-    const weights = leaves.map(({ weight }) => weight);
-    const heir = ids[kept.findIndex((member) => member.heir)] ?? -1;
-    after.forked.push({
-      event: "Forked",
-      step: this.step,
-      path: leaf.path,
-      children: ids,
-      weights,
-      heir,
-    });
-    this.cache.fork(leaf.path, ids);
-    return leaves;
-  }
-
-  /** @param {Leaf} leaf @param {number} before @param {number | null} weight @param {StepEvents} after */
-  reweighted(leaf, before, weight, after) {
-    if (weight !== before) after.weights.push([leaf.path, weight]);
-    return { ...leaf, weight: weight ?? 0 };
-  }
-
-  /** A text ends where the recorded one with the same tokens did. @param {Leaf} leaf @param {StepEvents} after */
-  finish(leaf, after) {
-    const reason = this.trace.finished.get(`${this.step} ${leaf.recorded}`);
-    if (leaf.finished || !reason) return;
-    after.finished.push({ event: "PathFinished", step: this.step, path: leaf.path, reason });
-    this.cache.release(leaf.path);
-    leaf.finished = true;
+    return { ...children(leaf, decision, weights)[heir], weight: leaf.weight, heir: true };
   }
 
   /** @param {number} path @param {Unknown["why"]} why */
@@ -328,53 +242,11 @@ class Resimulator {
   }
 }
 
-/** What happens in a step, in the order of its events (eab/engine/step_events.py). */
-class StepEvents {
-  /** @param {number} step */
-  constructor(step) {
-    this.step = step;
-    /** @type {any[][]} */
-    this.dropped = [];
-    /** @type {number[]} */
-    this.pruned = [];
-    /** @type {RunEvent[]} */
-    this.forked = [];
-    /** @type {any[][]} */
-    this.tokens = [];
-    /** @type {any[][]} */
-    this.weights = [];
-    /** @type {RunEvent[]} */
-    this.finished = [];
-  }
-
-  /** @param {number} path @param {Member} member */
-  append(path, { token }) {
-    const [, id, text, logProb, special] = token ?? [];
-    this.tokens.push([path, id, text, logProb ?? 0, special]);
-  }
-
-  /** @returns {RunEvent[]} */
-  events() {
-    const { step, dropped, tokens, weights } = this;
-    return [
-      ...(dropped.length ? [{ event: "LimitActed", step, dropped }] : []),
-      ...this.pruned.map((path) => ({ event: "Pruned", step, path })),
-      ...this.forked,
-      ...(tokens.length ? [{ event: "TokensAppended", step, tokens }] : []),
-      ...(weights.length ? [{ event: "Reweighted", step, weights }] : []),
-      ...this.finished,
-    ];
-  }
-}
-
-/** A finished leaf as a member of the population. @param {Leaf} leaf @param {number | null} weight @returns {Member} */
-function itself(leaf, weight) {
-  return { leaf, token: null, recorded: leaf.recorded, weight, heir: false };
-}
-
 /** @param {Leaf} leaf @param {Decision} decision @param {number[]} weights @returns {Member[]} */
 function children(leaf, { heir, tokens, paths }, weights) {
-  return tokens.map((token, at) => {
-    return { leaf, token, recorded: paths[at], weight: weights[at], heir: at === heir };
+  return tokens.map(([, id, text, logProb, special], at) => {
+    const token = [id, text, logProb ?? 0, special];
+    const becomes = { recorded: paths[at] };
+    return { leaf, token, weight: weights[at], heir: at === heir, becomes };
   });
 }

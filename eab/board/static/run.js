@@ -1,11 +1,12 @@
-// The state of a run after its events, as eab/run does it in Python: `fold(events)`. Events are
-// those of a run file (eab/record/run_file.py), and every prefix of the list folds.
+// The state of a run after its events, as eab/run does it in Python. Events are those of a run file
+// (eab/record/run_file.py), and every prefix of the list folds.
 //
 // Left out are texts that were read after the last step (TextScored) and the state of models that
 // keep more than KV rows; pages of such runs come with their message.
 
 /** @import { RunEvent, RunPath, RunStep, RunToken } from "./types.d.ts" */
 import { fsum } from "./fsum.js";
+import { heldAlone } from "./kv_rows.js";
 import { fromBytes, StopStrings, toBytes } from "./token_text.js";
 
 export class Run {
@@ -22,6 +23,10 @@ export class Run {
     this.paths = [newPath(0, -1, [[0, 1]], true, 0, 1)];
     /** @type {RunStep[]} */
     this.steps = [];
+    /** The last step with the most live paths. @type {RunStep | null} */
+    this.widest = null;
+    /** What `heldAlone` says; made when it is first needed. @type {number[] | null} */
+    this.rowsAlone = null;
     /** Tokens of higher entropy than all before them. @type {RunToken[]} */
     this.peaks = [];
     this.predictedStep = -1;
@@ -37,6 +42,12 @@ export class Run {
   get started() {
     if (!this.header) throw new Error("the run has not started");
     return this.header;
+  }
+
+  /** Rows that a cache for one path holds, by its number of new tokens. */
+  get alone() {
+    this.rowsAlone ??= heldAlone(this.started);
+    return this.rowsAlone;
   }
 
   /** @param {RunEvent} event */
@@ -68,6 +79,8 @@ export class Run {
         return this.finish(event);
       case "KvMeasured":
         this.stepAt(step).kv = event.usage;
+        if (event.usage.paths.length >= (this.widest?.kv?.paths.length ?? 0))
+          this.widest = this.stepAt(step);
         return;
       case "RowsAllocated":
       case "StepTimed":
@@ -79,7 +92,7 @@ export class Run {
 
   /** @param {number} step @returns {RunStep} */
   stepAt(step) {
-    this.steps[step] ??= { step, kv: null };
+    this.steps[step] ??= { step, kv: null, sentences: null };
     return this.steps[step];
   }
 
@@ -175,11 +188,4 @@ function newPath(id, parent, weights, heir, touched, share) {
   const lists = { tokens: [], children: [], limitedSteps: [] };
   const open = { status: /** @type {const} */ ("live"), finishReason: null, cut: 0 };
   return { id, parent, weights, heir, touched, share, ...lists, ...open };
-}
-
-/** The state after these events. @param {Iterable<RunEvent>} events */
-export function fold(events) {
-  const run = new Run();
-  for (const event of events) run.apply(event);
-  return run;
 }

@@ -19,36 +19,15 @@ const NO_RUN = {
   about: "",
   threshold: 1,
   policy: "",
-  minForkWeight: 0,
+  min_fork_weight: 0,
   cache: "",
-  rowBytes: 0,
-  maxSteps: 0,
+  row_bytes: 0,
+  max_steps: 0,
   ended: "",
   limit: "",
   r: "auto",
   sentences: { tree: "", entropy: "", memory: "" },
 };
-
-/** @param {Message} message @returns {RunInfo} */
-function decodeRun(message) {
-  return {
-    key: message.run,
-    mode: message.mode,
-    prompt: message.prompt,
-    file: message.file,
-    about: message.about,
-    threshold: message.threshold ?? NO_RUN.threshold,
-    policy: message.policy,
-    minForkWeight: message.min_fork_weight,
-    cache: message.cache,
-    rowBytes: message.row_bytes,
-    maxSteps: message.max_steps,
-    ended: message.ended,
-    limit: message.limit,
-    r: message.r,
-    sentences: message.sentences,
-  };
-}
 
 /** @param {(number | null)[]} pair @param {string[]} texts @returns {Candidate} */
 function decodeCandidate([place = -1, share = 0], texts) {
@@ -211,7 +190,8 @@ export class RunStore {
 
   /** Take everything from a message except paths and steps. @param {Message} message */
   takeRun(message) {
-    this.run = decodeRun(message);
+    const { paths, steps, texts, run: key, ...header } = message;
+    this.run = { ...header, key, threshold: message.threshold ?? NO_RUN.threshold };
     this.version = message.version;
     this.deciding = decodeDeciding(message.deciding);
     this.labels = decodeLabels(message.labels);

@@ -131,6 +131,7 @@ export interface Message {
   graft?: boolean; // the two runs are one and what was grown from it
   sides?: Side[]; // of two runs in one tree: whose each path is
   weights_in_b?: (number | null)[]; // of those that both have; the others are of A, or of the one
+  asked?: WhatIfRequest; // settings to begin with, for a board that recomputes the run
   guide?: Guide; // where a lesson leads the board
   offers?: Offers;
 }
@@ -223,6 +224,7 @@ export interface RunPath {
 export interface RunStep {
   step: number;
   kv: RunEvent | null;
+  sentences: Sentences | null; // after it; only `fold` in messages.js knows them
 }
 
 /** Where only the model could say what happens in a recomputed run (eab/what_if/trace.py). */
@@ -234,23 +236,12 @@ export interface Unknown {
 
 // ---- what the board keeps
 
-export interface RunInfo {
-  key: string | null; // null before the first message
-  mode: "live" | "replay";
-  prompt: string;
-  file: string;
-  about: string;
-  threshold: number;
-  policy: string;
-  minForkWeight: number;
-  cache: string;
-  rowBytes: number;
-  maxSteps: number;
-  ended: string;
-  limit: string;
-  r: number | string;
-  sentences: Sentences;
-}
+/** The parts of a message that are of the run as a whole. key: names it; null before the first message. */
+export type RunInfo = Pick<
+  Message,
+  | ("mode" | "prompt" | "file" | "about" | "policy" | "min_fork_weight" | "cache" | "row_bytes")
+  | ("max_steps" | "ended" | "limit" | "r" | "sentences")
+> & { key: string | null; threshold: number };
 
 /** share: of the semantic entropy, 0 to 1. words: what the fork decides; they follow "This fork". */
 export interface ForkEffect {
@@ -266,14 +257,8 @@ export interface Deciding {
 }
 
 /** cover: by path, the tokens that decide a label. */
-export interface Labels {
-  rules: LabelRule[];
-  shares: LabelShare[];
-  runs: number;
-  unexplored: number;
-  explored: number;
+export interface Labels extends Omit<LabelsMessage, "cover"> {
   cover: Map<number, { token: number; label: number }[]>;
-  given: [path: number, sentence: string][];
 }
 
 export interface Candidate {
@@ -326,15 +311,8 @@ export interface PathRows {
   state: number; // the part of `private` that is no rows
 }
 
-export interface Step {
-  step: number;
-  shared: number;
-  private: number;
-  spare: number;
-  reused: number;
-  independent: number;
+export interface Step extends Omit<StepMessage, "paths"> {
   paths: PathRows[];
-  sentences?: Sentences;
 }
 
 /** A token of a path: `token` is its index in the path. */
@@ -449,12 +427,11 @@ export interface StreamlitArguments {
 /** What anywidget hands to `render`. */
 export interface WidgetModel {
   get(name: "message"): Message;
-  get(name: "status" | "hides_still"): string;
+  get(name: "recorded" | "status" | "hides_still"): string;
   get(name: "running"): boolean;
   on(event: string, listener: () => void): void;
   off(event: string, listener: () => void): void;
-  send(content: { request: "hello" | "stop" | "missed" }): void;
-  send(content: { request: "what_if" } & WhatIfRequest): void;
+  send(content: { request: "stop" | "missed" }): void;
 }
 
 /**
@@ -464,12 +441,7 @@ export interface WidgetModel {
 export interface PageData {
   title: string;
   about: string;
-  texts: {
-    sentence: string;
-    columns: string[];
-    rows: string[][]; // without the texts
-    texts: [place: number, common: number, rest: string][]; // see html_page.py
-  };
+  texts: { sentence: string; columns: string[]; rows: string[][] };
   message: Pick<Message, "run" | "mode" | "autoplay"> & Partial<Message>;
   events: RunEvent[];
 }

@@ -5,6 +5,7 @@
 /** @import { RunStore } from "./run_store.js" */
 /** @import { LabelRule, Layout, Path, Size } from "./types.d.ts" */
 import { Branches } from "./branches.js";
+import { FittedTexts } from "./label.js";
 import { EMPTY_LAYOUT } from "./layout.js";
 import { lineOf, textsAt } from "./paths.js";
 
@@ -46,6 +47,7 @@ export class ViewState {
   reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
   /** The places of the boxes of the paths in view. @type {Layout} */
   layout = EMPTY_LAYOUT;
+  fitted = new FittedTexts(); // those of the boxes
   /** @type {{ cursor: number, changes: number, shown: Path[], begun: Path[], texts: Path[] | null }} */
   begun = { cursor: -1, changes: -1, shown: [], begun: [], texts: null };
 

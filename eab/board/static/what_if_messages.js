@@ -5,9 +5,8 @@
 /** @import { Message, Offers, RunEvent, Unknown, WhatIfRequest } from "./types.d.ts" */
 import { sourceOf } from "./captions.js";
 import { counted, fixed, humanBytes, listed } from "./formatting.js";
-import { boardMessage } from "./messages.js";
+import { boardMessage, fold } from "./messages.js";
 import { canBeResimulated, resimulate } from "./resimulate.js";
-import { fold } from "./run.js";
 import { Trace } from "./trace.js";
 
 const STEP = 0.01; // nats
@@ -62,10 +61,10 @@ export class WhatIf {
     const change = [treeChangeSentence(this.recorded, run), exactnessSentence(run, unknowns)];
     const notes = { entropy: `Recomputed from the recording. ${change.join(" ")}` };
     const rows = { memory: `${rowsWords(run)} As recorded: ${rowsWords(this.recorded)}` };
-    const { run: key, mode } = this.message;
+    const { run: key, offers, guide } = this.message;
     return {
       ...boardMessage(run),
-      ...{ run: key, mode, autoplay: false, cursor: null, offers: this.message.offers },
+      ...{ run: key, mode: "replay", autoplay: false, cursor: null, offers, guide },
       what_if: `${nats} ${step}`,
       unknowns: unknowns.map((unknown) => [...tokenAt(run, unknown), MARKS[unknown.why]]),
       notes: step === started.config.r ? notes : { ...notes, ...rows },

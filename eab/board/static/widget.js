@@ -1,9 +1,10 @@
 // The board as an anywidget: messages are a synchronised value of the widget model, and requests go
 // back as custom messages.
 
-/** @import { WhatIfRequest, WidgetModel } from "./types.d.ts" */
+/** @import { RunEvent, WidgetModel } from "./types.d.ts" */
 import { Board } from "./board.js";
 import { element, wordButton } from "./elements.js";
+import { showRun, unzipped } from "./page_run.js";
 
 /** The progress of the run, and the button that stops it. */
 class StopBar {
@@ -23,28 +24,24 @@ class StopBar {
   }
 }
 
-/** Requests one what-if at a time; of the requests made meanwhile, only the last is sent. */
-class WhatIfRequests {
-  /** @param {WidgetModel} model */
-  constructor(model) {
+/** The board with the messages of the model; the events of a finished run are unpacked once. */
+class Shown {
+  /** @param {Board} board @param {WidgetModel} model */
+  constructor(board, model) {
+    this.board = board;
     this.model = model;
-    this.waits = false;
-    /** @type {WhatIfRequest | null} */
-    this.next = null;
+    this.packed = "";
+    /** @type {Promise<RunEvent[]>} */
+    this.events = Promise.resolve([]);
   }
 
-  /** @param {WhatIfRequest} request */
-  ask(request) {
-    if (this.waits) this.next = request;
-    else this.model.send({ request: "what_if", ...request });
-    this.waits = true;
-  }
-
-  answered() {
-    const { next } = this;
-    this.waits = false;
-    this.next = null;
-    if (next) this.ask(next);
+  async update() {
+    const packed = this.model.get("recorded");
+    if (!packed) return this.board.update(this.model.get("message"));
+    if (packed !== this.packed) this.events = unzipped(packed).json();
+    this.packed = packed;
+    const events = await this.events;
+    if (!this.board.closing.signal.aborted) showRun(this.board, this.model.get("message"), events);
   }
 }
 
@@ -91,25 +88,14 @@ function render({ model, el }) {
   const board = new Board(el);
   keepKeys(el, board.closing.signal);
   board.onMissed = () => model.send({ request: "missed" });
-  const whatIfs = new WhatIfRequests(model);
-  board.onWhatIf = (request) => whatIfs.ask(request);
   const bar = new StopBar(model);
   board.root.prepend(bar.root);
   el.append(element("style", {}, model.get("hides_still") ?? ""));
-  let hasPython = false; // a saved page has only the message
-  const update = () => {
-    const message = model.get("message");
-    board.update(hasPython ? message : { ...message, offers: {} });
-  };
-  const onAnswer = () => {
-    hasPython = true;
-    whatIfs.answered();
-    update();
-  };
+  const shown = new Shown(board, model);
+  const update = () => shown.update();
   const renderBar = () => bar.render();
   /** @type {[string, () => void][]} */
   const listeners = [
-    ["msg:custom", onAnswer],
     ["change:message", update],
     ["change:status", renderBar],
     ["change:running", renderBar],
@@ -120,7 +106,6 @@ function render({ model, el }) {
   themes.observe(document.body, { attributes: true, attributeFilter });
   renderBar();
   const first = requestAnimationFrame(update); // by then the board is in the page and has its font
-  model.send({ request: "hello" });
   opened.add(model);
   return () => {
     cancelAnimationFrame(first);

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from eab.analysis.answer_parts import Part
 from eab.analysis.answers import group_answers
-from eab.analysis.merged_runs import mean_tokens_per_text
+from eab.analysis.independent_texts import mean_tokens_per_text
 from eab.analysis.same_answer import SameAnswer
 from eab.analysis.uncertainty import uncertainty
 from eab.caches.prefix_cache import PrefixCache

@@ -1,7 +1,11 @@
-"""Which settings gain the most at the least cost, against independent sampling at equal cost.
+"""Which settings gain the most at the least cost, against independent sampling at equal cost; and a
+threshold for a target number of paths or tokens.
 
-Means over seeds have Student's t intervals. Values of different prompts under one seed share random
-numbers, so the prompts are averaged first. The standard error comes from the spread between seeds.
+Values of different prompts under one seed share random numbers, so the prompts are averaged first.
+The standard error comes from the spread between seeds.
+
+A threshold is recommended from a sweep over thresholds, the pilot, which runs the user's own
+prompts with a few seeds. It is always one that was tried; nothing is interpolated.
 """
 
 import math
@@ -9,53 +13,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import fmean, stdev
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from eab.analysis.uncertainty import student
-from eab.config import SETTINGS, BranchingConfig
-from eab.labs.tuning.cell import Cell, Quantity
+from eab.analysis.seed_means import Mean, mean, paired_difference
+from eab.config import MAX_PATHS, SETTINGS, BranchingConfig
+from eab.errors import ConfigError
+from eab.labs.tuning.cell import COSTS, PATHS, Cell, Quantity
 from eab.labs.tuning.grid import WITHOUT_EFFECT
-
-
-@dataclass(frozen=True, slots=True)
-class Mean:
-    """A mean over seeds."""
-
-    value: float
-    error: float | None  # standard error; None for a single seed, which has no spread
-    seeds: int
-
-    @property
-    def margin(self) -> float | None:
-        """Half the width of the 95% confidence interval of the mean."""
-        return None if self.error is None else student(self.seeds - 1) * self.error
-
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether the sign is certain: the interval does not contain 0."""
-        return self.margin is not None and abs(self.value) > self.margin
-
-    def fresh(self, seeds: int) -> float | None:
-        """Half the width of the 95% interval for the mean of this many other, normal seeds."""
-        if self.error is None:
-            return None
-        return student(self.seeds - 1) * self.error * math.sqrt(1 + self.seeds / seeds)
-
-
-def mean(by_seed: Mapping[int, float]) -> Mean:
-    """The mean of at least one value, one value per seed."""
-    values = list(by_seed.values())
-    error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
-    return Mean(fmean(values), error, len(values))
-
-
-def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Mean | None:
-    """The mean of ours - theirs over common seeds, which share random numbers."""
-    # Means of the same numbers, summed in different orders, can differ in their last digits.
-    shared = {seed: round(ours[seed] - theirs[seed], 10) for seed in ours if seed in theirs}
-    return mean(shared) if shared else None
-
 
 BASELINE: Final = "independent"  # the policy of ordinary sampling
 
@@ -225,3 +189,88 @@ def best_setting(points: Iterable[SettingPoint], gain: Quantity) -> SettingPoint
     """The cheapest setting on the front that is not measurably worse than the best gain there."""
     front = pareto_front(points, gain)
     return next(point for point in front if beats(front[-1], point, gain) is None)
+
+
+Wanted = Literal["paths", "tokens"]
+# nats; each is about 12% above the one before
+THRESHOLDS: Final = tuple(round(0.3 * 10 ** (step / 20), 2) for step in range(21))
+PILOT_SEEDS: Final = 6
+OTHER_SEEDS: Final = 6  # seeds for whose mean the interval is
+HEADINGS: Final = ("", "Recommended", f"Interval for {OTHER_SEEDS} other seeds")
+_SPARE: Final = 3  # a pilot's path limit, as a multiple of the target number of paths
+_MIN_LIMIT: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """A threshold, and the paths and tokens predicted for it."""
+
+    config: BranchingConfig  # the settings with the threshold; their seed is 0
+    predicted: Mapping[Wanted, Mean]  # paths, and tokens through the model, of a run
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """The threshold and the predictions with their intervals, as text; see HEADINGS."""
+        predictions = [
+            (f"{name.capitalize()} per run", _brief(mean.value), _interval_text(mean))
+            for name, mean in self.predicted.items()
+        ]
+        return [("Threshold", f"{self.config.entropy_threshold:g} nats", ""), *predictions]
+
+
+def pilot_config(config: BranchingConfig, wanted: Wanted, number: float) -> BranchingConfig:
+    """The settings that pilot and recommended runs share; ConfigError for an impossible target.
+
+    Every path may fork whatever its weight, so that a run can be resimulated at higher thresholds.
+    The path limit is a safeguard, far above the target.
+    """
+    most = MAX_PATHS // 2 if wanted == "paths" else MAX_PATHS * config.max_new_tokens
+    if not 1 <= number <= most:
+        raise ConfigError(f"the target is {number:,.0f} {wanted}; choose from 1 to {most:,}")
+    paths = number if wanted == "paths" else number / config.max_new_tokens
+    limit = min(MAX_PATHS, max(_MIN_LIMIT, round(_SPARE * paths)))
+    return replace(
+        config,
+        policy="fair",
+        threshold_unit="nats",
+        entropy_threshold=THRESHOLDS[0],
+        min_fork_weight=0.0,
+        max_paths=limit,
+        seed=0,
+    )
+
+
+def recommend(cells: Iterable[Cell], wanted: Wanted, number: float) -> Recommendation:
+    """The threshold whose mean over the seeds is nearest to the number; of equal ones the highest.
+    ConfigError if none ran every prompt.
+    """
+    points = setting_points(cells, COSTS["tokens"], PATHS)
+    if not points:
+        raise ConfigError(
+            "the pilot has no threshold yet at which every prompt ran; let it continue"
+        )
+    means: list[tuple[BranchingConfig, dict[Wanted, Mean]]] = [
+        (point.config, {"paths": point.gain, "tokens": point.cost}) for point in points
+    ]
+    return Recommendation(
+        *min(
+            means,
+            key=lambda one: (abs(one[1][wanted].value - number), -one[0].entropy_threshold),
+        )
+    )
+
+
+def interval(of: Mean) -> tuple[float, float] | None:
+    """The 95% interval for the mean of OTHER_SEEDS other seeds and the same prompts, if values are
+    about normally distributed over seeds; None for a single seed.
+    """
+    margin = of.fresh(OTHER_SEEDS)
+    return None if margin is None else (max(1.0, of.value - margin), of.value + margin)
+
+
+def _interval_text(mean: Mean) -> str:
+    ends = interval(mean)
+    return "" if ends is None else f"{_brief(ends[0])} to {_brief(ends[1])}"
+
+
+def _brief(number: float) -> str:
+    return f"{number:,.0f}" if number >= 9.95 else f"{number:.1f}".removesuffix(".0")

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from eab.analysis.seed_means import Mean
 from eab.config import SETTINGS, BranchingConfig
 from eab.figures.charts import BLUE, GREY, ORANGE, add_line, laid_out, line_style
 from eab.figures.drawing import go
@@ -14,8 +15,10 @@ from eab.labs.measurement import Report
 from eab.labs.tuning.cell import COSTS, PATHS, Cell, Quantity
 from eab.labs.tuning.evaluation_report import AUROC, GREEDY, INDEPENDENT, TREE
 from eab.labs.tuning.frontier import (
-    Mean,
+    THRESHOLDS,
+    Recommendation,
     SettingPoint,
+    Wanted,
     baseline,
     beats,
     best_setting,
@@ -25,7 +28,6 @@ from eab.labs.tuning.frontier import (
     setting_points,
     varying,
 )
-from eab.labs.tuning.recommendation import THRESHOLDS, Recommendation, Wanted
 from eab.settings import Steps
 from eab.timing import NO_DIFFERENCE, NOTHING_YET
 

@@ -1,31 +1,26 @@
-// Mirrors eab/branching/fair.py and policy.py: unbiased weights that sum to 1, also where a path
-// limit drops paths (Fearnhead and Clifford, 2003). Also the policy `greedy`, of the probe.
+// Mirrors eab/branching/fair.py: unbiased branching, with shares of the weight that sum to 1. Also
+// the policy `greedy`, of the probe.
 
 import { fsum } from "../../board/static/fsum.js";
-import { fearnheadClifford } from "../../board/static/path_limit.js";
-import { childStreamKey, pruningUniform, uniform } from "../../board/static/random_streams.js";
+import { uniform } from "../../board/static/random_streams.js";
 import { EabError } from "./errors.js";
 
-/** @import { Config } from "./config.js" */
+/** @import { Config } from "./loading.js" */
 /** @import { Prediction } from "./sampling.js" */
 /**
- * @typedef {{ path: number, streamKey: bigint, weight: number, token: number, finished: boolean }} Leaf
+ * @typedef {import("../../board/static/population.js").Leaf & { streamKey: bigint, token: number }} Leaf
  * A live or finished path, with its last token.
- * @typedef {{ leaf: Leaf, token: number, tokenLogProb: number, weight: number, heir: boolean }} Child
+ * @typedef {{ token: number, tokenLogProb: number, weight: number, heir: boolean }} Child
  * One continuation of a leaf; the heir would have come without a fork.
- * @typedef {{
- *   branch(leaf: Leaf, prediction: Prediction, step: number): Child[],
- *   prune(weights: number[], step: number): (number | null)[],
- * }} Policy
+ * @typedef {{ branch(leaf: Leaf, prediction: Prediction, step: number): Child[] }} Policy
  */
 
 /** The most likely token, no forks. @type {Policy} */
 export const GREEDY = {
-  branch(leaf, prediction) {
+  branch(_, prediction) {
     const [token] = prediction.topTokens;
-    return [{ leaf, token, tokenLogProb: prediction.logProb(token), weight: 1, heir: true }];
+    return [{ token, tokenLogProb: prediction.logProb(token), weight: 1, heir: true }];
   },
-  prune: (weights) => weights,
 };
 
 /** Unbiased branching; the class in Python says how. @implements {Policy} */
@@ -46,7 +41,7 @@ export class FairPolicy {
     const choices = forks ? this.shares(prediction, heir, leaf, step) : [[heir, 1]];
     return choices.map(([token, share]) => {
       const tokenLogProb = prediction.logProb(token);
-      return { leaf, token, tokenLogProb, weight: leaf.weight * share, heir: token === heir };
+      return { token, tokenLogProb, weight: leaf.weight * share, heir: token === heir };
     });
   }
 
@@ -84,20 +79,4 @@ export class FairPolicy {
     const total = fsum(shares);
     return head.map((token, at) => [token, shares[at] / total]);
   }
-
-  /** Keep at most max_paths live and finished paths. @param {number[]} weights @param {number} step */
-  prune(weights, step) {
-    const { max_paths, seed } = this.config;
-    if (weights.length <= max_paths) return weights;
-    return fearnheadClifford(weights, max_paths, pruningUniform(seed, step));
-  }
-}
-
-/**
- * The leaf that a child becomes; only the heir keeps the random stream of its parent.
- * @param {Child} child @param {number} path @param {number} weight @param {number} step @returns {Leaf}
- */
-export function grown({ leaf, token, heir }, path, weight, step) {
-  const streamKey = heir ? leaf.streamKey : childStreamKey(leaf.streamKey, step, token);
-  return { path, streamKey, weight, token, finished: false };
 }

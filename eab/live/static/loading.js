@@ -6,14 +6,15 @@ import { EabError } from "./errors.js";
 import { Tokenizer } from "./tokenizer.js";
 
 /**
+ * @typedef {Record<string, any>} Config The settings of a run, by their names in Python.
  * @typedef {{
  *   card: { name: string, vocab_size: number }, context: number, stop_ids: number[],
- *   shape: import("./decoder.js").Shape, settings: import("./config.js").Settings,
+ *   shape: import("./decoder.js").Shape, settings: Config,
  *   files: Record<string, { bytes: number, sha256: string }>,
- * }} Manifest `model.json`, written by eab/live/files.py.
- * @typedef {{
- *   prompt: string, config: import("./config.js").Config, tokenIds?: number[], continued?: number[],
- * }} Request What a run starts from; `tokenIds` are those of the prompt, if they are known.
+ * }} Manifest `model.json`, written by eab/live/files.py; `settings` are those that a run starts with.
+ * @typedef {{ prompt: string, settings: Config, tokenIds?: number[], continued?: number[] }} Request
+ * What a run starts from: settings that differ, the tokens of the prompt, if they are known, and
+ * those that are kept after it.
  */
 
 export class Model {
@@ -29,23 +30,23 @@ export class Model {
     this.mostBytes = longest * context; // of a text; a longer one would also take long to merge
   }
 
-  /** The token ids that the run starts from: the prompt's, then `continued`. @param {Request} request */
-  encode({ prompt, config, tokenIds = [], continued = [] }) {
-    for (const token of [...tokenIds, ...continued]) {
-      if (token in this.tokenizer.pieces) continue;
-      throw new EabError(`there is no token ${token}; there are 0 to ${this.card.vocab_size - 1}`);
-    }
+  /**
+   * The token ids that the run starts from: the prompt's, then `continued`.
+   * @param {Request} request @param {number} newTokens that may follow
+   */
+  encode({ prompt, tokenIds, continued = [] }, newTokens) {
     if (continued.some((token) => this.stopIds.has(token))) {
       throw new EabError(
         "that token ends the text, so it cannot be continued. Choose another token",
       );
     }
-    const ids = [...(tokenIds.length ? tokenIds : this.encodePrompt(prompt)), ...continued];
-    const { max_new_tokens } = config;
-    if (ids.length <= this.context - max_new_tokens) return ids;
+    const ids = [...(tokenIds ?? this.encodePrompt(prompt)), ...continued];
+    const room = this.context - newTokens;
+    if (ids.length <= room) return ids;
+    const remedy = continued.length ? "Grow from an earlier token" : "Shorten it";
     throw new EabError(
-      `the prompt has ${ids.length} tokens and max_new_tokens is ${max_new_tokens}, but the context ` +
-        `of the model is ${this.context} tokens. Shorten the prompt or lower max_new_tokens`,
+      `the text to continue has ${ids.length} tokens, but the story model reads at most ${room}, ` +
+        `so that ${newTokens} new ones fit in. ${remedy}`,
     );
   }
 
@@ -56,7 +57,7 @@ export class Model {
     }
     if (new TextEncoder().encode(prompt).length > this.mostBytes) {
       throw new EabError(
-        `the prompt is longer than the context, ${this.context} tokens. Shorten it`,
+        `the prompt is longer than what the story model reads, ${this.context} tokens. Shorten it`,
       );
     }
     if (!/\p{Surrogate}/u.test(prompt)) return this.tokenizer.encode(prompt);

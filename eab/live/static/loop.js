@@ -1,14 +1,11 @@
-// Mirrors eab/engine/loop.py, with probe.py, continuing.py and eab/run/threshold.py: the events of a
-// run, as a generator. To stop, stop iterating.
+// Mirrors eab/engine/loop.py, with probe.py and eab/run/threshold.py: the events of a run, as a
+// generator. To stop, stop iterating.
 
-import { startingConfig } from "./config.js";
-import { EabError } from "./errors.js";
 import { FairPolicy, GREEDY } from "./fair.js";
 import { Generation } from "./generation.js";
 
-/** @import { Config } from "./config.js" */
-/** @import { Event } from "./generation.js" */
-/** @import { Model, Request } from "./loading.js" */
+/** @import { RunEvent } from "../../board/static/types.d.ts" */
+/** @import { Config, Model, Request } from "./loading.js" */
 
 const PROBE_STEPS = 24;
 const PROBE_FLOOR = 0.3; // nats
@@ -18,29 +15,14 @@ const OUT_OF_MEMORY =
   "new tokens";
 
 /**
- * The request for a run that continues another with ids from `RunState.continuation`.
- * @param {Model} model @param {Event} started the event RunStarted of that run
- * @param {number[]} continued @param {Record<string, unknown>} settings @returns {Request}
- */
-export function continueFrom(model, started, continued, settings) {
-  const { prompt, prompt_tokens: ids, prompt_texts: texts } = started;
-  const { pieces } = model.tokenizer;
-  for (const [at, id] of ids.entries()) {
-    if (id in pieces && model.tokenizer.text(id) === texts[at]) continue;
-    throw new EabError("the run was made by another model; only the program can continue it");
-  }
-  const tokenIds = ids.slice(0, ids.length - (started.continued ?? 0));
-  return { prompt, config: startingConfig(settings, model.settings), tokenIds, continued };
-}
-
-/**
  * Continue the prompt, and branch as the settings say; yields the events of one forward pass after
  * the other. EabError if the run cannot start.
- * @param {Model} model @param {Request} request @returns {Generator<Event[]>}
+ * @param {Model} model @param {Request} request @returns {Generator<RunEvent[]>}
  */
 export const eventStream = function* (model, request) {
-  const { config, prompt, continued = [] } = request;
-  const ids = model.encode(request);
+  const { prompt, continued = [] } = request;
+  const config = { ...model.settings, ...request.settings };
+  const ids = model.encode(request, config.max_new_tokens);
   const entropies = config.threshold_unit === "rank" ? yield* probe(model, ids, config) : [];
   const threshold_nats = thresholdInNats(config, model.card.vocab_size, entropies);
   const prompt_texts = ids.map((token) => model.tokenizer.text(token));
@@ -60,7 +42,7 @@ export const eventStream = function* (model, request) {
 
 /**
  * Yields an event for each of a few greedy steps; returns their entropies.
- * @param {Model} model @param {number[]} ids @param {Config} config @returns {Generator<Event[], number[]>}
+ * @param {Model} model @param {number[]} ids @param {Config} config @returns {Generator<RunEvent[], number[]>}
  */
 function* probe(model, ids, config) {
   const max_new_tokens = Math.min(PROBE_STEPS, config.max_new_tokens);

@@ -14,9 +14,7 @@ const USABLE = "The recorded runs stay usable";
  * @param {Report} report @param {Record<string, Uint8Array<ArrayBuffer>>} [given] by name
  */
 export const modelFiles = async (base, report, given) => {
-  const text = given?.["model.json"] ?? (await fetched(`${base}model.json`, () => {}));
-  /** @type {Manifest} */
-  const manifest = JSON.parse(new TextDecoder().decode(text));
+  const manifest = read(given?.["model.json"] ?? (await fetched(`${base}model.json`, () => {})));
   const entries = Object.entries(manifest.files);
   const total = entries.reduce((sum, [, { bytes }]) => sum + bytes, 0);
   const files = /** @type {Record<string, Uint8Array<ArrayBuffer>>} */ ({});
@@ -33,6 +31,17 @@ export const modelFiles = async (base, report, given) => {
   }
   return { manifest, files };
 };
+
+/** Some hosts answer with a page of their own where a file is missing. @param {Uint8Array} text @returns {Manifest} */
+function read(text) {
+  try {
+    return JSON.parse(new TextDecoder().decode(text));
+  } catch {
+    throw new EabError(
+      `the story model is not beside this page: no model.json is there. ${USABLE}`,
+    );
+  }
+}
 
 /**
  * A file from the cache of the browser, or else from its URL. The cache may be full or forbidden.
@@ -59,7 +68,7 @@ async function fetched(url, report) {
   const parts = [];
   let loaded = 0;
   try {
-    const response = await fetch(url);
+    const response = await fetch(url, { cache: "no-cache" }); // else files of two versions may meet
     if (!response.ok || !response.body) throw new Error(`status ${response.status}`);
     const reader = response.body.getReader();
     for (let part = await reader.read(); !part.done; part = await reader.read()) {

@@ -1,7 +1,7 @@
 // Mirrors eab/branching/sampling.py, with filters.py and drawing.py: from logits to the processed
 // distribution, its entropy, and draws from it.
 
-/** @import { Config } from "./config.js" */
+/** @import { Config } from "./loading.js" */
 
 export const CANDIDATES = 8; // how many of the most likely tokens are listed, at least
 

@@ -1,11 +1,12 @@
 // Mirrors what eab/models/prompts.py and token_bytes.py make of `tokenizer.json`: digits apart, the
 // words of GPT-2, byte pairs; no normalization.
 
+import { fromBytes } from "../../board/static/token_text.js";
+
 const WORDS =
   /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
 const INSIDE_BOS = /(?<=<)(?=\|endoftext\|>)/;
 const DIGIT = /(\p{N})/u;
-const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 // The printable character that stands for each byte in the vocabulary
 const SIGNS = /** @type {string[]} */ ([]);
 for (let byte = 0, others = 256; byte < 256; byte++) {
@@ -66,30 +67,9 @@ export class Tokenizer {
     return this.pieces[token] === this.bos;
   }
 
-  /**
-   * The exact text of a token: bytes that form no character become lone surrogates, as in
-   * eab/token_text.py.
-   * @param {number} token
-   */
+  /** The exact text of a token. @param {number} token */
   text(token) {
     if (this.isSpecial(token)) return this.bos;
-    const bytes = Uint8Array.from(this.pieces[token], (sign) => SIGNS.indexOf(sign));
-    let text = "";
-    for (let at = 0; at < bytes.length; ) {
-      const size = bytes[at] < 0x80 ? 1 : bytes[at] < 0xe0 ? 2 : bytes[at] < 0xf0 ? 3 : 4;
-      const character = decoded(bytes.subarray(at, at + size));
-      text += character ?? String.fromCharCode(0xdc00 + bytes[at]);
-      at += character === null ? 1 : size;
-    }
-    return text;
-  }
-}
-
-/** @param {Uint8Array} bytes */
-function decoded(bytes) {
-  try {
-    return UTF8.decode(bytes);
-  } catch {
-    return null;
+    return fromBytes(Array.from(this.pieces[token], (sign) => SIGNS.indexOf(sign)));
   }
 }

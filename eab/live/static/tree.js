@@ -1,6 +1,6 @@
 // Mirrors eab/caches/tree.py, with row_table.py: all paths of a run in one set of rows, each written
 // once. A path is a list of rows; a fork copies the list, never K or V. When the tensors grow, and
-// what that costs, is in kv_rows.js.
+// what is reported of them, is in kv_rows.js.
 
 import { KvRows } from "../../board/static/kv_rows.js";
 
@@ -12,13 +12,13 @@ import { KvRows } from "../../board/static/kv_rows.js";
  * order of the text, and the last token of each path.
  */
 
-export class TreeCache {
+export class TreeCache extends KvRows {
   /** @param {import("../../board/static/types.d.ts").RunEvent} card of the model @param {number | "auto"} r */
   constructor(card, r) {
+    super(card, r);
     this.width = card.kv_heads * card.head_dim;
     this.keys = Array.from({ length: card.layers }, () => new Float32Array()); // (C, width) each
     this.values = [...this.keys];
-    this.growth = new KvRows(card, r);
     this.refCounts = /** @type {number[]} */ ([]); // how many paths see each row
     /** The rows of each path, in the order of its text. @type {Map<number, number[]>} */
     this.paths = new Map([[0, []]]);
@@ -29,11 +29,10 @@ export class TreeCache {
    * @param {number[]} paths @param {number[][]} tokens @param {number} reserved
    * @param {number} stepsLeft how many decode steps are left
    */
-  prepare(paths, tokens, reserved, stepsLeft) {
+  place(paths, tokens, reserved, stepsLeft) {
     const ids = tokens.flat();
-    const growths = this.growth.reserve(reserved, stepsLeft);
-    growths.push(...this.growth.prepare(paths, tokens[0].length));
-    for (const { rows, rows_copied } of growths) this.reallocate(rows, rows_copied);
+    const growths = this.reserve(reserved, stepsLeft);
+    growths.push(...this.prepare(paths, tokens[0].length));
     /** @type {ForwardBatch} */
     const batch = { ids, positions: [], rows: [], seen: [], logitsIndices: [], growths };
     for (const [index, path] of paths.entries()) {
@@ -56,8 +55,8 @@ export class TreeCache {
     return /** @type {number[]} */ (this.paths.get(path));
   }
 
-  /** Copy all rows to longer tensors, or fewer: those in use. @param {number} rows @param {number} count to copy */
-  reallocate(rows, count) {
+  /** Copy all rows to longer tensors, or fewer: those in use. @param {number} count to copy @param {number} rows */
+  reallocate(count, rows) {
     const all = [...this.refCounts.keys()];
     const kept = count < all.length ? all.filter((row) => this.refCounts[row] > 0) : all;
     const moved = new Map(kept.map((row, to) => [row, to]));
@@ -68,6 +67,7 @@ export class TreeCache {
       for (const [layer, old] of tensors.entries()) tensors[layer] = this.copied(old, kept, rows);
     }
     this.refCounts = Array.from({ length: rows }, (_, to) => this.refCounts[kept[to]] ?? 0);
+    return super.reallocate(count, rows);
   }
 
   /** @param {Float32Array} old @param {number[]} kept rows @param {number} rows of the copy */
@@ -82,7 +82,7 @@ export class TreeCache {
 
   /** End `path`; each child sees its rows. @param {number} path @param {number[]} children */
   fork(path, children) {
-    this.growth.fork(path, children);
+    super.fork(path, children);
     const rows = this.rowsOf(path);
     this.paths.delete(path);
     for (const child of children) this.paths.set(child, [...rows]);
@@ -91,13 +91,8 @@ export class TreeCache {
 
   /** End `path`. @param {number} path */
   release(path) {
-    this.growth.release(path);
+    super.release(path);
     for (const row of this.rowsOf(path)) this.refCounts[row] -= 1;
     this.paths.delete(path);
-  }
-
-  /** See `eab.events.values.KVUsage`. @param {number[]} live */
-  usage(live) {
-    return this.growth.usage(live);
   }
 }

@@ -1,7 +1,6 @@
 // The story model in a worker of the page. It receives
 //
-//     {type: "run", prompt, settings, seed, base}
-//     {type: "grow", started, continued, settings, seed, base}   see `continueFrom`
+//     {type: "run", base, ...request}   a Request of loading.js
 //     {type: "stop"}
 //
 // where `base` is the URL of the folder that eab/live/files.py wrote, with a slash at its end; or
@@ -11,13 +10,12 @@
 //     {type: "events", events, id}        after every forward pass, as a run file has them
 //     {type: "error", message, id}        a sentence; `id` is that of the message that asked
 
-import { startingConfig } from "./config.js";
 import { EabError } from "./errors.js";
 import { Model } from "./loading.js";
-import { continueFrom, eventStream } from "./loop.js";
+import { eventStream } from "./loop.js";
 import { modelFiles } from "./packaged.js";
 
-/** @typedef {Record<string, any>} Message */
+/** @typedef {import("./loading.js").Request & { base: string, id: string } & Record<string, any>} Message */
 
 const TOO_LITTLE =
   "this browser has too little memory for the story model. The recorded runs stay usable";
@@ -34,11 +32,11 @@ self.onmessage = ({ data }) => {
 
 /** @param {Message} asked @param {number} number */
 async function run(asked, number) {
-  /** @param {Message} message */
+  /** @param {object} message */
   const post = (message) => number === runs && self.postMessage({ ...message, id: asked.id });
   try {
     const model = await loaded(asked);
-    const stream = eventStream(model, requestOf(model, asked));
+    const stream = eventStream(model, asked);
     let step = 0;
     for (let last = ""; last !== "RunEnded" && number === runs; await turn()) {
       const ended = [{ event: "RunEnded", step, reason: "stopped" }];
@@ -64,13 +62,6 @@ async function loaded({ base, files }) {
     loading = undefined;
     throw error;
   }
-}
-
-/** @param {Model} model @param {Message} asked */
-function requestOf(model, { type, prompt, started, continued, settings, seed }) {
-  const chosen = seed === undefined ? settings : { ...settings, seed };
-  if (type === "grow") return continueFrom(model, started, continued, chosen);
-  return { prompt, config: startingConfig(chosen, model.settings) };
 }
 
 /** Let messages arrive; `setTimeout` would wait for milliseconds. */

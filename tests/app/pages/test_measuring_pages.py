@@ -12,13 +12,14 @@ from page_walk import Tab, opened
 from app.state.process import worker
 from eab.analysis.kv_allocation import demand_of, kv_allocation
 from eab.figures.kv_allocation import allocation_sentence
-from eab.labs.batching.results import BATCHING, PRESETS, WAYS, shown
-from eab.labs.bmc.results import EXPERIMENTS, LABS, Experiment, steps_measures
-from eab.labs.quantization import measure
-from eab.labs.quantization.results import FORMATS
-from eab.labs.variants.caches import BYTES, CACHES_LAB
-from eab.labs.variants.drafts import ONE_PATH_ONLY, paying_sentence
-from eab.labs.variants.results import CACHES, PROMPT_REUSED, REPEATS
+from eab.figures.schedule import NOTHING_SERVED
+from eab.labs import measure_quantization as measure
+from eab.labs.batching import BATCHING, PRESETS, WAYS, shown
+from eab.labs.bmc import EXPERIMENTS, LABS, Experiment, steps_measures
+from eab.labs.caches import BYTES, CACHES_LAB
+from eab.labs.drafts import ONE_PATH_ONLY
+from eab.labs.quantization import FORMATS
+from eab.labs.variants import CACHES, PROMPT_REUSED, REPEATS
 from eab.lessons import bundled_runs
 from eab.timing import TOO_FEW
 from eab.weight_formats import AS_LOADED
@@ -36,15 +37,16 @@ CAT = "The cat sat on the"
 FIRST = {
     "batching": (BATCHING.answer(bundled_runs.batching()), 3, 2, [*WAYS]),
     "bmc": (LABS["growth"].answer(bundled_runs.bmc("growth")), 3, 2, ["measured"]),
-    "memory": (BYTES.answer(bundled_runs.caches()), 6, 3, [*CACHES, PROMPT_REUSED]),
+    "memory": (BYTES.answer(bundled_runs.caches()), 4, 3, [*CACHES, PROMPT_REUSED]),
     "quantization": (
         FORMATS.answer(bundled_runs.formats()),
         *(3, 2),
         [*FORMATS.table(bundled_runs.formats())[0][1:]],
     ),
     "speculative": (
-        paying_sentence(*map(bundled_runs.prompt_lookup, ("edit", "story"))),
-        *(8, 2),
+        "Drafting pays where the text repeats what stands before it, as in an edit, and not where "
+        "every word is new, as in an open story.",
+        *(6, 2),
         [*bundled_runs.draft_lengths().runs],
     ),
 }
@@ -267,3 +269,42 @@ def test_all_draft_lengths_are_measured_here(drafter: str, paths: str) -> None:
     assert (ONE_PATH_ONLY in page.words) == forked
     assert ("medians of 7 repeats" in page.said) == (not forked)
     assert ("steps per pass (formula)" in page.table[0].value.index) == (not forked)
+
+
+def test_now_shows_a_run_in_progress_without_its_prompt_and_is_idle_otherwise() -> None:
+    page = opened("batching", view="now")
+    assert NOTHING_SERVED in page.words
+    assert [metric.value for metric in page.metric][:4] == ["0", "0", "0", "0 B"]
+    assert (page.charts, len(page.table)) == (1, _filled_prefix_caches())
+    explore = opened().start("Once upon a time, there was a secret", 256)
+    page.until(lambda: page.metric[0].value == "1")
+    assert page.metric[1].value == "0"
+    # The chart is drawn once a second for all tabs.
+    page.until(lambda: "run " in page.get("plotly_chart")[0].proto.spec)
+    assert "secret" not in page.get("plotly_chart")[0].proto.spec
+    explore.press("stop_button").run_to_its_end()
+    assert NOTHING_SERVED in page.run().words
+
+
+def test_a_tab_finds_its_own_run_by_its_number() -> None:
+    page = opened().start("Once upon a time", 256)
+    page.session_state["batching_view"] = "Now"
+    page.go_to("batching").until(lambda: "Your run" in [metric.label for metric in page.metric])
+    for live in worker().remembered:
+        live.stop()
+
+
+def test_now_shows_one_prefix_cache_per_weight_format_of_a_model() -> None:
+    prompt = "The red ball of my little dog"
+    for weights in ("as-loaded", "int8"):
+        opened().generate(prompt=prompt, set_max_new_tokens=8, set_weights=weights)
+    page = opened("batching", view="now")
+    page.until(lambda: {"embedded", "embedded@int8"} <= {one.value for one in page.subheader})
+    assert len(page.table) == _filled_prefix_caches()
+    for table in page.table:
+        assert prompt not in table.value.to_string(), "another tab's"
+
+
+def _filled_prefix_caches() -> int:
+    """The number of non-empty prefix caches, including those of other tests in this process."""
+    return sum(bool(one.segments) for one in worker().prefixes_now(""))

@@ -73,8 +73,7 @@ def test_memory_says_what_sliding_windows_change(folder) -> None:
 
 def test_memory_counts_the_states_apart_from_the_rows(folder) -> None:
     page = chosen(folder("states"), "memory").generate()
-    assert "Each path also has 768 B of states." in page.said
-    assert "Only rows are counted, not the states of the paths." in page.captions
+    assert "Only rows are counted, not the states of the paths (768 B each)." in page.captions
     assert "behind a window" not in page.said
 
 

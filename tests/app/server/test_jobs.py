@@ -13,11 +13,11 @@ from eab.checks.table_model import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.engine.job import Job, extended_run_job, run_job
 from eab.errors import LimitError
-from eab.labs.batching.results import ServingRequest, Workload
+from eab.labs.batching import ServingRequest, Workload
 from eab.labs.jobs import comparison_job, formats_job, serving_job, sweep_job
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
-from eab.labs.variants.results import cache_variants
+from eab.labs.variants import cache_variants
 from eab.record import dumps, loads
 
 RULES = Rules(max_prompt_tokens=5, max_paths=8, kv_limit_mib=3)

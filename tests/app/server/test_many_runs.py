@@ -16,7 +16,7 @@ from eab.config import BranchingConfig
 from eab.engine.generation import Generation
 from eab.engine.job import run_job
 from eab.labs.jobs import comparison_job
-from eab.labs.variants.results import cache_variants
+from eab.labs.variants import cache_variants
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import RunFold
 

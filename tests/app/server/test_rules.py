@@ -55,31 +55,6 @@ def test_a_rule_has_an_environment_variable_which_goes_before_the_file(tmp_path)
     assert load({"EAB_RULE_PUBLIC": "true"}) == PUBLIC
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"EAB_RULE_MAX_PATHS": "many"}, "max_paths is 'many'"),
-        (
-            {"EAB_RULE_MAX_PATH": "12"},
-            "no rule 'max_path' in the environment; did you mean max_paths",
-        ),
-        ({"EAB_RULE_HOSTS": "example.org"}, "hosts is 'example.org'"),
-        ({"EAB_RULE_SAVE_RUNS": ""}, "save_runs is ''"),
-    ],
-)
-def test_a_wrong_environment_variable_is_refused_with_an_explanation(given, message):
-    with pytest.raises(ConfigError, match=message):
-        load(given)
-
-
-@pytest.mark.parametrize(
-    "name", ["/no/such/file", "~nobody-of-this-name/x", ".", "a" * 300, "\x00"]
-)
-def test_a_file_that_cannot_be_read_is_refused_with_an_explanation(name):
-    with pytest.raises(ConfigError, match="cannot be read"):
-        load({"EAB_RULES": name})
-
-
 @given(
     st.sampled_from(sorted(RULES)),
     st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.text()).map(tuple),

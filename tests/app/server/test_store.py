@@ -5,7 +5,7 @@ foreign or newer. Both kinds are stored in the same way, each in its own file.
 import sqlite3
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -217,6 +217,36 @@ def test_a_folder_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
         store.save("one", EVENTS)
     with pytest.raises(StoreError, match="cannot be read"):
         NamedStore(tmp_path, RUNS).all()
+
+
+@pytest.mark.parametrize("existing", [True, False])
+def test_a_save_that_breaks_off_leaves_the_store_as_it_was(store: Store, existing: bool) -> None:
+    before = [store.save("one", EVENTS)] if existing else []
+    with suppress(KeyboardInterrupt), store.file.writing() as db:
+        db.execute("INSERT INTO runs VALUES ('x', 'two', 'now', 1, NULL, 'half a file')")
+        raise KeyboardInterrupt
+    assert store.all() == before
+    assert [store.load(one.id)[1] for one in before] == [list(EVENTS)] * len(before)
+
+
+def test_a_full_disk_is_explained_and_nothing_is_lost(store: Store) -> None:
+    saved = store.save("one", EVENTS)
+    with store.file.reading() as db:
+        [[pages]] = db.execute("PRAGMA page_count")
+    connect = sqlite3.connect
+
+    def on_a_full_disk(*given: Any, **more: Any) -> sqlite3.Connection:
+        db = connect(*given, **more)
+        db.execute(f"PRAGMA max_page_count = {pages}")
+        return db
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite3, "connect", on_a_full_disk)
+        with pytest.raises(StoreError, match="cannot be written: database or disk is full"):
+            store.save("two", EVENTS)
+        store.delete(saved.id)
+        again = store.save("again", EVENTS)
+    assert store.all() == [again]
 
 
 def test_a_first_save_that_failed_leaves_an_empty_store(store: Store) -> None:

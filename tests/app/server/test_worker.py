@@ -23,7 +23,7 @@ from eab.events import RunEnded
 from eab.figures.captions import cost_sentence
 from eab.labs.jobs import comparison_job
 from eab.labs.measurement import Report
-from eab.labs.variants.results import agree, cache_variants
+from eab.labs.variants import agree, cache_variants
 from eab.lessons import bundled_runs
 from eab.models.loading import load_model
 from eab.run import RunFold

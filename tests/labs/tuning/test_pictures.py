@@ -1,13 +1,16 @@
-"""The charts, tables and sentences of a sweep agree with its cells and do not report noise."""
+"""The charts, tables and sentences of a sweep agree with its cells and can be read."""
 
+import contrast
 import pandas as pd
+import plotly.colors
 from cells import cell
 
 from eab.config import BranchingConfig
 from eab.labs.tuning import pictures
 from eab.labs.tuning.cell import COSTS, GAINS, Cell
 from eab.labs.tuning.frontier import SettingPoint, setting_points
-from eab.timing import NOTHING_YET
+from eab.labs.tuning.pictures import heat_figure
+from eab.lessons import bundled_runs
 
 TOKENS, ANSWERS, ERROR = COSTS["tokens"], GAINS["distinct_answers"], GAINS["distribution_error"]
 
@@ -66,55 +69,6 @@ def test_a_heat_map_of_one_setting_has_one_row_and_good_tiles_are_dark() -> None
     assert less_is_better.reversescale
 
 
-def test_the_answer_is_the_best_setting_and_how_many_are_not_measurably_worse() -> None:
-    words = pictures.answer_sentence(fair(), ANSWERS)
-    assert words == (
-        "Entropy threshold 0.5, max paths 16: distinct answers 8; every other setting is "
-        "measurably worse."
-    )
-    assert pictures.answer_sentence(fair()[:1], ANSWERS).endswith(": distinct answers 5.")
-    assert pictures.answer_sentence([], ANSWERS).startswith("No setting has run")
-    some = [point for point in fair() if point.config.max_paths == 8]
-    words = pictures.heat_sentence(some, ANSWERS, ["max_paths", "policy"])
-    assert words == "Distinct answers with max paths 8, policy fair."
-    assert pictures.heat_sentence([], ANSWERS) == NOTHING_YET
-
-
-def test_of_equal_settings_the_cheapest_is_the_best() -> None:
-    gains = {(0.5, 8): 4, (0.5, 16): 4, (1.0, 8): 1, (1.0, 16): 1, (1.5, 8): 1, (1.5, 16): 4}
-    found = [
-        cell(
-            threshold,
-            seed,
-            settings={"max_paths": limit},
-            distinct_answers=gain,
-            tokens=100 * limit - int(threshold),
-        )
-        for (threshold, limit), gain in gains.items()
-        for seed in range(8)
-    ]
-    words = pictures.answer_sentence(setting_points(found, TOKENS, ANSWERS), ANSWERS)
-    assert words == (
-        "Entropy threshold 0.5, max paths 8: distinct answers 4; 2 other settings are not "
-        "measurably worse."
-    )
-
-
-def test_differences_within_the_error_are_not_reported() -> None:
-    words = pictures.answer_sentence(fair(spread=20.0), ANSWERS)
-    assert words.endswith("; 3 other settings are not measurably worse.")
-    cells = [cell(0.5, 1), cell(0.9, 1, distinct_answers=9)]
-    single = setting_points(cells, TOKENS, ANSWERS)
-    assert "1 other setting is not measurably worse" in pictures.answer_sentence(single, ANSWERS)
-    assert all("±" not in row[2] for row in pictures.setting_rows(single, TOKENS, ANSWERS))
-    assert pictures.sweep_measures(points(), sweep()) == {
-        "Prompts": "2",
-        "Seeds per setting": "3",
-        "Cells": "36",
-        "Resimulated": "33%",
-    }
-
-
 def test_the_tables_have_a_row_per_setting() -> None:
     rows = pictures.setting_rows(points(), TOKENS, ANSWERS)
     assert len(rows) == 6
@@ -131,3 +85,15 @@ def test_the_tables_have_a_row_per_setting() -> None:
     assert "seed" not in table.columns
     independent = BranchingConfig(policy="independent")
     assert pictures.setting_words(independent) == "max paths 20, policy independent"
+
+
+def test_words_have_enough_contrast_with_every_colour_of_the_heat_map() -> None:
+    gain = GAINS["distinct_answers"]
+    points = setting_points(bundled_runs.tuning().cells, gain, gain)
+    heat, markers = heat_figure(points, gain, "entropy_threshold", "max_paths").data
+    ink = plotly.colors.hex_to_rgb(markers.textfont.color)
+    for place in range(21):
+        [tile] = plotly.colors.sample_colorscale(
+            [list(one) for one in heat.colorscale], [place / 20], colortype="tuple"
+        )
+        assert contrast.contrast(ink, [255 * part for part in tile]) >= 4.5, place

@@ -70,40 +70,6 @@ def planned(**change: object) -> dict[str, Any]:
     return {"plan": {"grid": {}, "prompts": asked} | change}
 
 
-def of_prompt(**change: object) -> dict[str, Any]:
-    return planned(prompts=[{"id": "a", "question": {"prompt": "A coin"}} | change])
-
-
-@pytest.mark.parametrize(
-    ("began", "words"),
-    [
-        (planned(prompts=[]), "its plan has 0 cells"),
-        (
-            planned(grid={"seeds": [*range(1000)], "varied": {"max_paths": [*range(2, 99)]}}),
-            "plan has 97,000 cells",
-        ),
-        ({"plan": None}, "plan: expected object"),
-        (planned(grid={"varied": {"max_paths": ["many"]}}), "max_paths is 'many'"),
-        (planned(grid={"varied": {"r": [1] * 100_000}}), "length <= 1000"),
-        (planned(grid={"seeds": [1] * 100_000}), "length <= 1000"),
-        (planned(more=1), "'more' is unknown"),
-        (of_prompt(id=1), "expected str"),
-        (of_prompt(id="x" * 101), "at most 100 letters"),
-        (of_prompt(question={"prompt": " "}), "empty prompt"),
-        (of_prompt(question={"prompt": "A", "distribution": {"a": 0.5}}), "sum to 0.5"),
-        (of_prompt(question={"prompt": "A", "distribution": {"\ud800": 1.0}}), "not valid text"),
-        (planned(prompts=[{"id": "a", "question": {"prompt": "A"}}] * 2), "same id"),
-    ],
-)
-def test_an_invalid_plan_is_refused(began: dict[str, Any], words: str) -> None:
-    content = content_of(stopped()) | {"tables": {}}
-    content["began"]["about"] |= planned()
-    assert opened(content).missing == 1
-    content["began"]["about"] |= began
-    with pytest.raises(RecordError, match=words):
-        opened(content)
-
-
 def test_too_many_cells_are_refused_whatever_number_the_file_claims() -> None:
     content = content_of(report())
     for name, column in content["tables"]["cells"].items():

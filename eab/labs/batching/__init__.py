@@ -1,1 +1,0 @@
-"""Serves the same requests one by one, in static batches and by continuous batching."""

@@ -1,1 +1,0 @@
-"""Measurements of bucketed memory growth (BMC, arXiv 2511.12031)."""
