@@ -72,7 +72,7 @@ def chat_questions() -> tuple[Question, ...]:
 
 
 def policies_grid() -> Grid:
-    """The recorded sweep of policies on a chat model; `fair` forks more than at first on Explore."""
+    """The recorded sweep of policies on a chat model; `fair` may fork more than on Explore."""
     base = starting_config(max_new_tokens=20, entropy_threshold=0.3, min_fork_weight=0.0)
     return Grid({"policy": POLICIES, "max_paths": (4, 8, 16, 32)}, base, (1, 2, 3))
 
