@@ -211,7 +211,7 @@ def test_every_prefix_of_a_run_with_speculation_folds(twins):
 def test_a_path_that_is_ahead_keeps_only_its_own_predictions():
     predictions = Predictions(torch.zeros(6, 40), BranchingConfig())
     state = Lookahead([1, 2], num_computed=1, draft_tokens=[7, 8, 9])
-    assert state.verify(predictions, 2, [7, 8, 5, 4], own_copy=True) == (2, 3)
+    assert state.verify(predictions, 2, [7, 8, 5, 4]) == (2, 3)
     assert (state.tokens, state.num_computed) == ([1, 2, 7, 8, 5], 4)
     kept = [(len(own.entropies), index) for own, index in state.predictions]
     assert kept == [(3, 0), (3, 1), (3, 2)]
@@ -220,7 +220,7 @@ def test_a_path_that_is_ahead_keeps_only_its_own_predictions():
 def test_a_draft_token_where_the_path_may_fork_is_neither_accepted_nor_rejected():
     state = Lookahead([1, 2], num_computed=1, draft_tokens=[7, 8])
     predictions = Predictions(torch.zeros(3, 40), BranchingConfig())
-    assert state.verify(predictions, 0, [7, None, 3], own_copy=False) == (1, 1)
+    assert state.verify(predictions, 0, [7, None, 3]) == (1, 1)
     assert state.tokens == [1, 2, 7]
 
 
