@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.server.batched_runs import KEPT_PASSES, ServingLog
+from app.server.batched_runs import KEPT_PASSES, ServingLog, ServingNow
 from app.server.live_run import LiveRun
 from app.server.model_cache import ModelCache
 from app.server.worker import Worker
+from app.widgets import batching
 from eab.config import BranchingConfig
 from eab.engine.job import run_job
 from eab.events import StepTimed
@@ -40,6 +41,17 @@ def test_runs_are_numbered_in_the_order_of_service_and_keep_their_slots() -> Non
     assert slots == [{1: 0}, {1: 0, 2: 1}, {2: 1, 3: 0}]
     assert [logged.waiting for logged in log.passes] == [0, 3, 0]
     assert log.passes[1].owners == {1: "a", 2: "b"}
+
+
+def test_a_tab_finds_its_newest_run_by_its_number_and_another_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log, step = ServingLog(), [StepTimed(1, 1, 0.1, 0.1)]
+    log.note(0.1, 0, {live(owner): step for owner in ("a", "a", "b")})
+    for owner, number in (("a", {"Your run": "2"}), ("b", {"Your run": "3"}), ("c", {})):
+        monkeypatch.setattr(batching, "owner", lambda owner=owner: owner)
+        assert batching._own(ServingNow(log.passes, 3, 0, 0, 0.0)) == number
+        assert batching._own(ServingNow(log.passes, 0, 0, 4, 0.0)) == {"Other tasks": "4"}
 
 
 def test_passes_without_runs_are_not_kept_and_old_passes_are_dropped() -> None:
