@@ -138,7 +138,8 @@ def log_probs_of(of: Distributions, rows: _Numbers, tokens: _Numbers) -> list[fl
     """ln p of one token at each of these rows, (N,); on the host."""
     scores, best, log_total = (_array(each) for each in (of.scores, of.best, of.log_total))
     with np.errstate(invalid="ignore"):
-        return (scores[rows, tokens] - best[rows] - log_total[rows]).tolist()  # type: ignore
+        found: list[float] = (scores[rows, tokens] - best[rows] - log_total[rows]).tolist()
+    return found
 
 
 def on_host(*tensors: Tensor) -> list[Tensor]:

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from itertools import accumulate, groupby
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import torch
+from msgspec import Struct
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
@@ -29,7 +30,7 @@ _TENSORS: Final = ("_scores", "_probs", "_blocks", "_best", "_log_total", "_best
 _LISTS: Final = ("entropies", "top_tokens", "top_probabilities", "drawn", "rests")
 
 
-class RestDraw(NamedTuple):
+class RestDraw(Struct, frozen=True, gc=False):
     """One more token to draw at a row, with a few tokens excluded."""
 
     index: int

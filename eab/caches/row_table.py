@@ -103,7 +103,8 @@ class RowTable:
         """For each row, the index of a path that sees it."""
         columns = self.positions[rows] - self.before
         sees = (self.rows[:, columns] == rows) & (columns < self.lengths[:, None])
-        return sees.argmax(axis=0)
+        paths: Numbers = sees.argmax(axis=0)
+        return paths
 
     def read_by(self, indices: Numbers, first: Numbers, positions: Numbers) -> RowLists:
         """The rows that tokens read, (T,) each: those of the paths with these indices, from a
