@@ -234,7 +234,7 @@ def test_stop_keeps_the_cells_so_far_and_resume_ignores_the_controls(page: Tab) 
     assert whole.complete
     assert all(one in whole.cells[: len(cells)] for one in cells)
     assert (len(whole.cells), whole.plan) == (216, stopped.state.plan)
-    assert listing(page).radio(key="tune_shown").options == ["Recorded sweep", "Sweep"]
+    assert listing(page).radio(key="tune_shown").options == ["Recorded sweep", POLICIES, "Sweep"]
     assert "tune_resume" not in {one.key for one in page.button}
 
 
