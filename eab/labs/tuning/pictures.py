@@ -85,7 +85,10 @@ def answer_sentence(points: Sequence[SettingPoint], gain: Quantity) -> str:
 
 def heat_sentence(points: Sequence[SettingPoint], gain: Quantity, fixed: Sequence[str] = ()) -> str:
     """What the heat map shows; `fixed` settings vary only outside these points."""
-    return f"{gain.label} with {setting_words(points[0].config, fixed)}." if points else NOTHING_YET
+    if not points:
+        return NOTHING_YET
+    which = f"with {setting_words(points[0].config, fixed)}" if fixed else "of each combination"
+    return f"{gain.label} {which}."
 
 
 def mean_words(amount: Mean, of: Quantity) -> str:
