@@ -13,7 +13,7 @@ tokens.
 - error: half the sum of the differences between the estimated and the true probability of all answers;
 - entropy error: that of the semantic entropy, in nats, without its sign;
 - width: of the bounds of an answer, which is what is unexplored;
-- decided: in how many of the runs no other answer could be more likely before they ended.
+- decided: in which share of the runs no other answer could be more likely before they ended.
 
 Then all questions are answered at equal tokens, and each score of uncertainty is judged by how well it
 finds the wrong ones (AUROC; * where it differs from that of independent texts). Brackets have 95% of
@@ -200,9 +200,12 @@ def at(amount: float, unit: str, rows: Sequence[Row], measure: str) -> float:
     return float(np.interp(math.log(amount), places, values, left=math.nan))
 
 
-def shown(values: Sequence[float]) -> str:
-    mean = bootstrap(np.mean, np.asarray(values, float))
-    return f"{mean.value:.2f} [{mean.low:.2f}, {mean.high:.2f}]" if mean.questions else "-"
+def shown(
+    values: Sequence[float], statistic: Callable[[Any], Any] = np.mean, digits: int = 2
+) -> str:
+    found = bootstrap(statistic, np.asarray(values, float))
+    low, high = (f"{end:.{digits}f}" for end in (found.low, found.high))
+    return f"{found.value:.{digits}f} [{low}, {high}]" if found.questions else "-"
 
 
 def curves(by_policy: dict[str, list[list[Row]]], unit: str, amounts: Sequence[float]) -> str:
@@ -226,13 +229,15 @@ def curves(by_policy: dict[str, list[list[Row]]], unit: str, amounts: Sequence[f
 
 
 def decided_table(by_policy: dict[str, list[list[Row]]]) -> str:
+    """The share of a question's runs that are decided, and the median tokens of these until then."""
     rows = []
     for policy, of in by_policy.items():
-        found = [row["until_decided"] for runs in of for row in runs]
-        tokens = [count for count in found if count is not None]
-        median = f"{np.median(tokens):.0f}" if tokens else "-"
-        rows.append([policy, f"{len(tokens)} of {len(found)}", median])
-    return markdown_table(["policy", "runs decided", "median tokens until then"], rows)
+        found = [[row["until_decided"] for row in runs] for runs in of]
+        tokens = [[count for count in counts if count is not None] for counts in found]
+        shares = [len(some) / len(every) for some, every in zip(tokens, found, strict=True)]
+        medians = [np.median(some) if some else math.nan for some in tokens]
+        rows.append([policy, shown(shares), shown(medians, np.median, 0)])
+    return markdown_table(["policy", "share of the runs decided", "tokens until then"], rows)
 
 
 def difference(ours: Any, our_wrong: Any, theirs: Any, their_wrong: Any) -> float:
