@@ -96,7 +96,7 @@ def watch(
 
 
 _RETRY: Final = 0.02  # seconds
-_TRIES: Final = 50
+_TRIES: Final = 1500  # a page of a busy server may take seconds to draw
 
 
 @dataclass
