@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cells import cell
+from cells import cell, sweep
 from schedules import STEADY, compared
 
 from eab.labs.batching import BATCHING, agreement_sentence
@@ -182,34 +182,6 @@ def points(timings: Mapping[Any, Timing], scale: float) -> str:
 
 
 TOKENS, ANSWERS = COSTS["tokens"], CELL_GAINS["distinct_answers"]
-
-
-def sweep(spread: float) -> list[Cell]:
-    """Two thresholds and two path limits, and independent sampling; three seeds, two prompts."""
-    rows = [
-        ("fair", 0.5, 8, 200, 5.0),
-        ("fair", 0.5, 16, 400, 8.0),
-        ("fair", 1.0, 8, 100, 2.0),
-        ("fair", 1.0, 16, 300, 2.1),
-        ("independent", 0.5, 8, 100, 1.0),
-        ("independent", 0.5, 16, 400, 3.0),
-    ]
-    return [
-        cell(
-            threshold,
-            seed,
-            prompt,
-            {"policy": policy, "max_paths": limit},
-            tokens=tokens,
-            distinct_answers=answers
-            + spread * (seed - 2) * (1 if (limit == 8) == (policy == "fair") else -1),
-            made="run" if threshold == 0.5 else "resimulated",
-            seconds=0.1 if threshold == 0.5 else None,
-        )
-        for policy, threshold, limit, tokens, answers in rows
-        for seed in (1, 2, 3)
-        for prompt in ("a", "b")
-    ]
 
 
 SWEEPS: dict[str, list[Cell]] = {

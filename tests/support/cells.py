@@ -49,3 +49,31 @@ def cell(
 def plan(cells: int) -> Plan:
     """The plan of a sweep of this many cells: one prompt under one setting."""
     return Plan(Grid(seeds=[*range(cells)]), (TuningPrompt("a", Question("A")),))
+
+
+def sweep(spread: float = 0.1) -> list[Cell]:
+    """Two thresholds and two path limits, and independent sampling; three seeds, two prompts."""
+    rows = [
+        ("fair", 0.5, 8, 200, 5.0),
+        ("fair", 0.5, 16, 400, 8.0),
+        ("fair", 1.0, 8, 100, 2.0),
+        ("fair", 1.0, 16, 300, 2.1),
+        ("independent", 0.5, 8, 100, 1.0),
+        ("independent", 0.5, 16, 400, 3.0),
+    ]
+    return [
+        cell(
+            threshold,
+            seed,
+            prompt,
+            {"policy": policy, "max_paths": limit},
+            tokens=tokens,
+            distinct_answers=answers
+            + spread * (seed - 2) * (1 if (limit == 8) == (policy == "fair") else -1),
+            made="run" if threshold == 0.5 else "resimulated",
+            seconds=0.1 if threshold == 0.5 else None,
+        )
+        for policy, threshold, limit, tokens, answers in rows
+        for seed in (1, 2, 3)
+        for prompt in ("a", "b")
+    ]
