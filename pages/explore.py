@@ -165,18 +165,17 @@ def mount_board(displayed: OpenRun, active: bool) -> OpenRun:
         drawn = displayed if view is None else view.run
         source = displayed.details.source if view is None else None
         grafted = source is not None and st.session_state.setdefault(GRAFTED, True)
-        message = message_of(drawn, grafted) | ({} if view is None else view.message)
+        message = message_of(displayed, grafted) | ({} if view is None else view.message)
     asks = not active and not grafted and what_if.possible(displayed)
-    is_own = drawn is displayed and not grafted
+    is_own = not grafted
     board.mount(
         message,
         board.Offers(
             grow=grow if is_own and has_model(displayed) else None,
             go_on=go_on,
-            more_tokens=more_tokens(displayed) if drawn is displayed and not active else 0,
+            more_tokens=more_tokens(displayed) if not active else 0,
             what_if=partial(what_if.ask, displayed) if asks else None,
             run_at=run_at if asks else None,
-            growth_steps=what_if.growth_steps(displayed) if asks else (),
             label=label if is_own and tab.can_label() else None,
             extend=extend if is_own and tab.can_extend() else None,
             repeat=is_own and tab.can_repeat(),

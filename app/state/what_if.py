@@ -1,7 +1,9 @@
 """A finished run at another threshold or r, recomputed without a model.
 
-The board asks when the user drags the threshold line or chooses another growth step. The request
-stays in the session until a reset or another run (see `eab.share.board_what_if`).
+The board asks when the user has dragged the threshold line or chosen another growth step; the
+settings stay in the session until a reset or another run. It recomputes the picture by itself, from
+the events that it is then sent. Here, the run is recomputed for what stands around the board:
+tables, downloads, the text of a lesson.
 """
 
 from dataclasses import dataclass, replace
@@ -10,13 +12,12 @@ from typing import Any, Final
 import streamlit as st
 
 from app.state.tab import OpenRun
+from eab.board.messages import deciding_forks
 from eab.config import AllocationStep
 from eab.errors import EabError
-from eab.formatting import as_sentence
-from eab.share import board_what_if
+from eab.run import fold_prefix
 
 EXPLORE: Final = "what_if"  # key of what was asked for on Explore's board
-_OF_SLIDER: Final = "The slider at the side is the threshold of the next run."
 _LAST: Final = "what_if_last"  # the last resimulation of this tab, with its arguments
 
 
@@ -26,7 +27,7 @@ class WhatIfSettings:
 
     run: str  # the key of the run
     threshold: float | None  # nats; None: as recorded
-    r: AllocationStep  # the growth step of the tree cache
+    r: AllocationStep | None  # the growth step of the tree cache; None: as recorded
 
 
 @dataclass(frozen=True)
@@ -34,19 +35,26 @@ class WhatIfView:
     """What the page shows instead of the recorded run."""
 
     run: OpenRun
-    message: dict[str, Any]  # sent to the board with the run
+    message: dict[str, Any]  # sent to the board with the recorded run
 
 
 def ask(
-    recorded: OpenRun, key: str, threshold: float | None, r: str | int | None, board: str = EXPLORE
+    recorded: OpenRun,
+    key: str,
+    threshold: float | None,
+    r: AllocationStep | None,
+    board: str = EXPLORE,
 ) -> None:
     """Show the run at another threshold (nats) or growth step, for callbacks of a board; None is as
     recorded. Does nothing if `key` is another run's. Each board has its own what-if.
     """
-    run = recorded.run
-    if run is None or key != recorded.key:
+    started = recorded.started
+    if started is None or key != recorded.key:
         return
-    st.session_state[board] = WhatIfSettings(key, *board_what_if.chosen(run, threshold, r))
+    if threshold is not None:
+        threshold = round(max(threshold, 0.0), 2)
+    same = threshold in (None, round(started.threshold_nats, 2)) and r in (None, started.config.r)
+    st.session_state[board] = None if same else WhatIfSettings(key, threshold, r)
 
 
 def asked_of(key: str, board: str = EXPLORE) -> WhatIfSettings | None:
@@ -65,14 +73,9 @@ def view_of(recorded: OpenRun, board: str = EXPLORE) -> WhatIfView | None:
     asked = asked_of(recorded.key, board)
     if recorded.run is None or asked is None:
         return None
-    if asked.threshold is None and asked.r == recorded.run.started.config.r:
-        return None
-    view = _resimulated(recorded, asked)
-    if board == EXPLORE and asked.threshold is not None and view.run is not recorded:
-        words = f"{view.message['notes']['entropy']} {_OF_SLIDER}"
-        return replace(
-            view, message=view.message | {"notes": view.message["notes"] | {"entropy": words}}
-        )
+    if st.session_state.get(_LAST, (None, None))[0] != asked:
+        st.session_state[_LAST] = asked, _recomputed(recorded, asked)
+    view: WhatIfView = st.session_state[_LAST][1]
     return view
 
 
@@ -82,24 +85,20 @@ def possible(recorded: OpenRun) -> bool:
     return run is not None and bool(run.steps) and run.started.can_be_recomputed
 
 
-def growth_steps(recorded: OpenRun) -> list[AllocationStep]:
-    """The growth steps to choose from, including the run's own."""
-    return [] if recorded.run is None else board_what_if.growth_steps(recorded.run)
+def _recomputed(recorded: OpenRun, asked: WhatIfSettings) -> WhatIfView:
+    from eab.share.html_page import packed_events
+    from eab.what_if.resimulate import resimulate  # needs torch
 
-
-def _resimulated(recorded: OpenRun, asked: WhatIfSettings) -> WhatIfView:
-    if st.session_state.get(_LAST, (None, None))[0] != asked:
-        assert recorded.run is not None
-        try:
-            result = board_what_if.recomputed(recorded.run, asked.threshold, asked.r)
-        except EabError as error:
-            notes = {"entropy": as_sentence(f"The run cannot be recomputed: {error}")}
-            return WhatIfView(recorded, {"notes": notes})
-        st.session_state[_LAST] = (asked, result)
-    state, message = st.session_state[_LAST][1]
+    assert recorded.run is not None
+    settings: dict[str, Any] = {"threshold": asked.threshold, "r": asked.r}
+    message = {"recorded": packed_events(recorded.run), "asked": settings}
+    try:
+        state = fold_prefix(resimulate(recorded.run.events, asked.threshold, asked.r).events)
+    except EabError:  # the board says why
+        return WhatIfView(recorded, message)
+    run = state.started_run()
     details = replace(
-        recorded.details,
-        title=f"{recorded.details.title}, what-if",
-        events=state.started_run().events,
+        recorded.details, title=f"{recorded.details.title}, what-if", events=run.events
     )
+    settings["deciding"] = deciding_forks(run)
     return WhatIfView(OpenRun(recorded.key, state, details=details), message)

@@ -6,7 +6,7 @@ values, a slow browser sends the old ones for a while, and Streamlit would take 
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -37,12 +37,11 @@ class Offers:
     # called with the run's key to continue all texts that were cut, by `more_tokens`
     go_on: Callable[[str], None] | None = None
     more_tokens: int = 0
-    # called with the run's key, a threshold in nats and a growth step (None: as recorded), while
-    # the threshold line is dragged or when another growth step is chosen
-    what_if: Callable[[str, float | None, str | int | None], None] | None = None
+    # called with the run's key, a threshold in nats and a growth step (None: as recorded), after
+    # the threshold line was dragged or another growth step chosen
+    what_if: Callable[[str, float | None, AllocationStep | None], None] | None = None
     # called with the run's key and the threshold in nats at which to run the model
     run_at: Callable[[str, float], None] | None = None
-    growth_steps: Sequence[AllocationStep] = ()
     # called with the run's key and the rules that label its texts from now on
     label: Callable[[str, list[dict[str, Any]]], None] | None = None
     # called with the run's key, and the share to which it is explored, a text to read, or whether
@@ -69,7 +68,6 @@ class Offers:
             "extend": self.extend is not None,
             "repeat": self.repeat,
             "graft": self.grafted if self.graft is not None else None,
-            "growth_steps": list(self.growth_steps),
             "link": None
             if link is None
             else {"query": links.to_query(link), "words": links.what_it_opens(link)},

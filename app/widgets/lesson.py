@@ -106,17 +106,17 @@ def draw_picture(lesson: Lesson, data: LessonData, view: what_if.WhatIfView | No
 def _board(
     lesson: Lesson, script: Script, data: LessonData, view: what_if.WhatIfView | None
 ) -> None:
-    shown = data.run if view is None else view.run
-    assert shown.run is not None
-    message = board.message(shown.run, data.run.key, "replay", autoplay=False)
-    lead = guide(script, shown.run, view_name(lesson, data), lesson.hides)
+    recorded, shown = data.run.run, (data.run if view is None else view.run).run
+    assert recorded is not None
+    assert shown is not None
+    message = board.message(recorded, data.run.key, "replay", autoplay=False)
+    lead = guide(script, shown, view_name(lesson, data), lesson.hides)
     more: dict[str, Any] = {} if view is None else view.message
     possible = what_if.possible(data.run)
     board.mount(
         message | {"guide": lead.as_message()} | more,
         board.Offers(
             what_if=partial(what_if.ask, data.run, board=learning.BOARD) if possible else None,
-            growth_steps=what_if.growth_steps(data.run) if possible else (),
         ),
         key="lesson_board",
     )

@@ -112,7 +112,7 @@ def _redraw_page() -> None:
 
 def _offered(current: tab.OpenRun) -> "Suggestion | None":
     """The suggestion for a live run that is shown without what-if."""
-    if current.live is None or current.run is None or what_if.view_of(current) is not None:
+    if current.live is None or current.run is None or what_if.asked_of(current.key) is not None:
         return None
     return suggestion(current.run)
 

@@ -142,7 +142,7 @@ class Run(RunState):
         found = resimulate(self.events, threshold, r)
         run = Run(found.events)
         if run.is_approximate:
-            words = exactness_sentence(run, found.unknowns, "run the model")
+            words = exactness_sentence(run, found.unknowns)
             warnings.warn(words, ApproximateWarning, stacklevel=2)
         return run
 

@@ -222,7 +222,7 @@ def what_if(
     _print(state, answers, _rule(answers, same_answer), frozenset(unknown))
     sentences = (
         tree_change_sentence(fold(events), state),
-        exactness_sentence(state, reading.unknowns, "run the model"),
+        exactness_sentence(state, reading.unknowns),
         rows_sentence(events, reading.events),
     )
     Console().print(*sentences, markup=False, highlight=False)

@@ -211,14 +211,14 @@ def tree_change_sentence(recorded: RunState, what_if: RunState) -> str:
     )
 
 
-def exactness_sentence(what_if: RunState, unknowns: Sequence[Unknown], how_to_run: str) -> str:
-    """Whether running the model (see `how_to_run`) would give the same tree; if not, why."""
+def exactness_sentence(what_if: RunState, unknowns: Sequence[Unknown]) -> str:
+    """Whether running the model would give the same tree; if not, why."""
     if what_if.started.what_if == "exact":
         return (
             "Exact: a run with these settings and this seed gives the same tree, up to the "
             f"rounding of {what_if.started.model.dtype}."
         )
-    remedy = f"so this is an approximation; {how_to_run} for the exact tree."
+    remedy = "so this is an approximation; run the model for the exact tree."
     if not unknowns:
         return f"The source run is itself an approximation, {remedy}"
     counts = Counter(unknown.why for unknown in unknowns)
@@ -240,7 +240,7 @@ def rows_sentence(recorded: Iterable[Event], what_if: Iterable[Event]) -> str:
 
 
 def marks(what_if: RunState, unknowns: Iterable[Unknown]) -> list[list[Any]]:
-    """For the board: [path, token index, words] of each unknown place."""
+    """[path, token index, words] of each unknown place."""
     return [[*_token_at(what_if, unknown), _MARKS[unknown.why]] for unknown in unknowns]
 
 

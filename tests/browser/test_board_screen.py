@@ -254,7 +254,7 @@ def test_the_link_is_copied_with_the_step(board: Boards) -> None:
 
 def test_the_buttons_run_at_and_reset_are_next_to_the_line_of_a_what_if(board: Boards) -> None:
     shown = board(reduced_motion="reduce")
-    offers = {"what_if": True, "run_at": True, "growth_steps": ["auto", 4, 16]}
+    offers = {"what_if": True, "run_at": True}
     shown.feed(STORY, offers=offers)
     bar = shown.find(".what-if")
     expect(bar).to_be_hidden()
@@ -268,7 +268,7 @@ def test_the_buttons_run_at_and_reset_are_next_to_the_line_of_a_what_if(board: B
     ran, reset, grown = shown.page.evaluate("requests")
     assert ran == {"run": "one", "threshold": pytest.approx(threshold)}
     assert reset == {"run": "one", "threshold": None, "r": None}
-    assert grown["r"] == "4"
+    assert grown["r"] == 4
 
 
 def test_a_picture_has_title_step_and_legend_and_its_texts_stay_in_their_boxes(

@@ -14,10 +14,11 @@ from made_runs import bundled
 from playwright.sync_api import Page, expect
 
 from eab.events import Event
+from eab.figures.run_comparison import tree_change_sentence
 from eab.run import fold
-from eab.share.board_what_if import recomputed
 from eab.share.html_page import save_html
 from eab.token_text import visible
+from eab.what_if.resimulate import resimulate
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 STORY = invented_run(5, 20, 8)
@@ -119,8 +120,9 @@ def test_the_threshold_can_be_moved_and_set_back(open_run: OpenPage) -> None:
     board, slider = page.locator(".eab"), page.get_by_label("What if? Threshold (nats)")
     for threshold in (0.71, 0.1):
         slider.fill(str(threshold))
-        _, extra = recomputed(fold(events), threshold, 4)
-        expect(board.get_by_text(extra["notes"]["entropy"])).to_be_visible()
+        what_if = fold(resimulate(events, threshold).events)
+        words = tree_change_sentence(fold(events), what_if)
+        expect(board.get_by_text(f"Recomputed from the recording. {words}")).to_be_visible()
     page.get_by_role("button", name="Reset: back to the recorded run").click()
     expect(board.get_by_text("Recomputed from the recording.")).to_have_count(0)
     page.get_by_label("Growth step r").select_option("1")

@@ -19,10 +19,15 @@ from eab.board import bundle
 from eab.board.messages import Feed, board_message
 from eab.config import AUTO, AllocationStep
 from eab.events import Event, Forked, RunEnded, RunStarted, StepTimed
+from eab.figures.run_comparison import (
+    exactness_sentence,
+    marks,
+    rows_sentence,
+    tree_change_sentence,
+)
 from eab.lessons import bundled_runs
 from eab.record.run_file import decode, encode
 from eab.run import RunState, fold
-from eab.share import board_what_if
 from eab.what_if.resimulate import WhatIf, resimulate
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -33,7 +38,7 @@ InBrowser: TypeAlias = Callable[..., Any]
 NAMES: Final = [run.file.removesuffix(".eab") for run in bundled_runs.recordings()]
 THRESHOLDS: Final = 20
 STEPS: Final[list[AllocationStep]] = [AUTO, 1, 7, 256]
-_OF_PYTHON: Final = {"file", "labels", "deciding"}  # what pages bring along
+_OF_PYTHON: Final = {"file", "labels", "deciding"}  # what hosts bring along
 _HOST: Final = """
 import { Feed, boardMessage, fold } from "./messages.js";
 import { resimulate } from "./resimulate.js";
@@ -52,8 +57,8 @@ globalThis.called = {
   },
   whatIf: (events, asked) => {
     const recorded = { ...boardMessage(fold(events)), run: "a", mode: "replay", autoplay: false };
-    const whatIf = new WhatIf(events, recorded);
-    return asked.map(([threshold, r]) => whatIf.at({ threshold, r }));
+    const whatIf = new WhatIf(events);
+    return asked.map(([threshold, r]) => whatIf.message(recorded, { threshold, r }));
   },
 };
 """
@@ -194,14 +199,31 @@ def test_a_what_if_of_an_odd_run_is_that_of_python(
 @pytest.mark.parametrize("name", ["bent", "coins", "recipe", "tomato"])
 def test_a_board_is_told_of_a_what_if_as_by_python(in_browser: InBrowser, name: str) -> None:
     run = fold(bundled(name))
-    top = run.highest_entropy
-    wanted = [(0.0, None), (top / 2, None), (9.0, None), (None, 8), (top / 3, "auto")]
+    top = round(run.highest_entropy + 0.01, 2)
+    wanted: list[Asked] = [(0.0, None), (round(top / 2, 2), None), (top, None), (None, 8)]
+    wanted.append((round(top / 3, 2), AUTO))
     for asked, found in zip(wanted, in_browser("whatIf", run.events, wanted), strict=True):
-        settings = board_what_if.chosen(run, *asked)
-        what_if, extra = board_what_if.recomputed(run, *settings)
-        there = f"press “Run at {what_if.started_run().started.threshold_nats:.2f}”"
-        here = "run the model with these settings"
-        extra["notes"]["entropy"] = extra["notes"]["entropy"].replace(there, here)
-        sent = as_sent({**board_message(what_if.started_run()), **extra})
-        del sent["what_if"]  # it only tells settings apart
+        expected = resimulate(run.events, *asked)
+        what_if = fold(expected.events)
+        words = [tree_change_sentence(run, what_if), exactness_sentence(what_if, expected.unknowns)]
+        assert found["notes"]["entropy"] == " ".join(["Recomputed from the recording.", *words])
+        if asked[1] is not None:
+            assert found["notes"]["memory"] == rows_sentence(run.events, expected.events)
+        assert found["unknowns"] == marks(what_if, expected.unknowns)
+        sent = as_sent(board_message(what_if))
         assert {name: found[name] for name in sent} == sent
+
+
+def test_of_a_model_with_its_own_memory_the_tree_is_recomputed(in_browser: InBrowser) -> None:
+    events = bundled("ball")
+    [at] = [at for at, event in enumerate(events) if isinstance(event, RunStarted)]
+    started = events[at]
+    assert isinstance(started, RunStarted)
+    model = structs.replace(started.model, own_memory="It has states.", state_bytes=64)
+    events = [*events[:at], structs.replace(started, model=model), *events[at + 1 :]]
+    [found] = in_browser("whatIf", events, [(2.0, None)])
+    expected = as_sent(board_message(fold(resimulate(events, 2.0).events)))
+    for name in ("paths", "threshold", "limit", "ended"):
+        assert found[name] == expected[name]
+    assert "eab what-if" in found["notes"]["memory"]
+    assert {(step["private"], step["sentences"]["memory"]) for step in found["steps"]} == {(0, "")}

@@ -13,9 +13,11 @@ from made_runs import bundled, bundled_run
 from playwright.sync_api import Page, expect
 
 from eab.figures.captions import tree_sentence
+from eab.figures.run_comparison import tree_change_sentence
 from eab.record.run_file import encode
-from eab.share.board_what_if import recomputed
+from eab.run import fold
 from eab.site import build
+from eab.what_if.resimulate import resimulate
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -88,8 +90,9 @@ def test_the_recorded_runs_need_no_further_request(
     shows(page, "coins")
     assert page.title() == bundled_run("coins").started.prompt.replace("\n", "↵")
     page.get_by_label("What if? Threshold (nats)").fill("0.71")
-    _, extra = recomputed(bundled_run("coins"), 0.71, 4)
-    expect(page.get_by_text(extra["notes"]["entropy"])).to_be_visible()
+    what_if = fold(resimulate(bundled("coins"), 0.71).events)
+    words = tree_change_sentence(bundled_run("coins"), what_if)
+    expect(page.get_by_text(f"Recomputed from the recording. {words}")).to_be_visible()
     if kind == "disk":
         expect(page.get_by_role("status").get_by_text("comes from a web server")).to_be_visible()
     assert asked == [start]

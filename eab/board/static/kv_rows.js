@@ -14,7 +14,7 @@ const ITEM_BYTES = { float64: 8, float32: 4, bfloat16: 2, float16: 2 };
 export function tensorRows(card) {
   const { layers, kv_heads: heads, head_dim: size, layer_rows: rows } = card;
   const each = rows?.length ? rows : Array(layers).fill([heads, size, size]);
-  const item = ITEM_BYTES[card.dtype] ?? 0;
+  const item = card.own_memory ? 0 : (ITEM_BYTES[card.dtype] ?? 0);
   return [1, 2].flatMap((at) => each.map((/** @type {number[]} */ row) => row[0] * row[at] * item));
 }
 

@@ -7,6 +7,7 @@ import { element, wordButton } from "./elements.js";
 import { Feed } from "./messages.js";
 import { showRun } from "./page_run.js";
 import { bytes } from "./text.js";
+import { WhatIf } from "./what_if_messages.js";
 
 /**
  * @typedef {{ url: string, base?: string, files?: Record<string, Uint8Array> }} Source
@@ -123,7 +124,7 @@ export class LivePanel {
     feed.mode = "replay";
     feed.resend();
     const whole = /** @type {Message} */ (feed.message([]));
-    showRun(this.board, { ...whole, offers: OFFERS }, run.events);
+    showRun(this.board, { ...whole, offers: OFFERS }, new WhatIf(run.events));
   }
 
   /** @param {number} since */

@@ -1,13 +1,16 @@
-// A recorded run on a page without Python (eab/share/html_page.py): its board, which recomputes the
-// run at other settings by itself, and the table of its texts.
+// A finished run on its board, which recomputes it at other settings by itself. On a page without
+// Python (eab/share/html_page.py), the table of its texts, too.
 
 /** @import { Board } from "./board.js" */
-/** @import { Message, PageData, RunEvent } from "./types.d.ts" */
+/** @import { Message, PageData, WhatIfRequest } from "./types.d.ts" */
 import { element } from "./elements.js";
 import { boardMessage, fold } from "./messages.js";
 import { WhatIf } from "./what_if_messages.js";
 
 const MOST_TEXTS = 100; // shown at first
+const PAUSE_MS = 300; // after which the user has chosen a threshold
+/** @type {WhatIfRequest} */
+const AS_RECORDED = { threshold: null, r: null };
 
 /** @param {string} id @returns {HTMLElement} */
 export function byId(id) {
@@ -40,7 +43,8 @@ export function showPage(board, { title, about, texts, message, events }) {
   byId("texts").replaceChildren(...textsTable(texts));
   board.onMissed = null;
   const made = message.paths ? {} : boardMessage(fold(events));
-  showRun(board, /** @type {Message} */ ({ ...made, ...message }), events);
+  const whole = /** @type {Message} */ ({ ...made, ...message });
+  showRun(board, whole, events.length ? new WhatIf(events) : null);
 }
 
 /** Show a title, and nothing else around the board. @param {string} title */
@@ -52,20 +56,69 @@ export function showTitle(title) {
 }
 
 /**
- * Show a run that has ended, and let its threshold be dragged.
- * @param {Board} board @param {Message} message @param {RunEvent[]} events
+ * Show a run, and recompute it when the user moves its threshold.
+ * @param {Board} board @param {Message} message
+ * @param {WhatIf | null} whatIf of its events; null: it cannot be recomputed here
  */
-export function showRun(board, message, events) {
-  const whatIf = events.length ? new WhatIf(events, message) : null;
-  board.onWhatIf = (request) => {
-    try {
-      if (whatIf) board.update(whatIf.at(request));
-    } catch (error) {
-      if (whatIf) board.update(whatIf.refused(error));
-    }
+export function showRun(board, message, whatIf, request = message.asked ?? AS_RECORDED) {
+  const show = (/** @type {WhatIfRequest} */ at) => {
+    board.update(whatIf?.message(message, at) ?? message);
   };
-  if (message.asked) board.onWhatIf(message.asked);
-  else board.update(whatIf?.message ?? message);
+  board.onWhatIf = show;
+  show(request);
+  return show;
+}
+
+/** Shows the messages of a host in Python, which sends the events of a finished run once. */
+export class Shown {
+  /** @param {Board} board */
+  constructor(board) {
+    this.board = board;
+    this.key = ""; // of the run whose events are known
+    this.packed = "";
+    /** @type {WhatIf | null} */
+    this.whatIf = null;
+    /** @type {Message | null} */
+    this.latest = null;
+    /** What the user asked for, until the host is told. @type {WhatIfRequest | undefined} */
+    this.asked = undefined;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.pause = undefined;
+  }
+
+  /**
+   * @param {Message} message
+   * @param {string | undefined} packed events of the run, if this message has them
+   * @param {(request: WhatIfRequest) => void} [tell] the host what the user asks for
+   */
+  async update(message, packed, tell) {
+    this.latest = message;
+    const key = `${message.run} ${message.version}`;
+    if (key !== this.key) Object.assign(this, { key, packed: "", whatIf: null, asked: undefined });
+    if (packed && packed !== this.packed) {
+      const whatIf = new WhatIf(await unzipped(packed).json());
+      if (this.key === key) Object.assign(this, { packed, whatIf });
+    }
+    if (this.latest !== message || this.board.closing.signal.aborted) return;
+    const show = showRun(this.board, message, this.whatIf, this.asked);
+    if (tell) this.board.onWhatIf = (request) => this.ask(request, show, tell);
+  }
+
+  /**
+   * Show other settings at once, and tell the host when the user pauses.
+   * @param {WhatIfRequest} request
+   * @param {(request: WhatIfRequest) => void} show @param {(request: WhatIfRequest) => void} tell
+   */
+  ask(request, show, tell) {
+    if (!this.whatIf) return tell(request);
+    this.asked = this.whatIf.allowed(request);
+    show(this.asked);
+    clearTimeout(this.pause);
+    this.pause = setTimeout(() => {
+      if (this.asked) tell(this.asked);
+      this.asked = undefined;
+    }, PAUSE_MS);
+  }
 }
 
 /** @param {string[]} cells @param {"th" | "td"} kind */

@@ -41,14 +41,14 @@ export function resimulate(trace, threshold, r) {
 }
 
 /**
- * Whether a run can be recomputed here: its cache has only KV rows, of a known size.
+ * Whether a run can be recomputed here, for which its KV rows must have a known size. Of a model
+ * with a memory of its own, only the tree is recomputed.
  * @param {RunEvent} started
  */
 export function canBeResimulated({ model, config }) {
   const row = tensorRows(model).reduce((sum, bytes) => sum + bytes, 0);
-  return (
-    !model.own_memory && row > 0 && row === model.row_bytes && Number.isSafeInteger(config.seed)
-  );
+  const isKnown = model.own_memory || (row > 0 && row === model.row_bytes);
+  return isKnown && Number.isSafeInteger(config.seed);
 }
 
 /** @extends {Population<Leaf>} */

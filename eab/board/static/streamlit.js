@@ -1,7 +1,8 @@
 // The board as a Streamlit component (version 2): Streamlit calls this with every message.
 
-/** @import { Message, StreamlitArguments } from "./types.d.ts" */
+/** @import { Message, StreamlitArguments, WhatIfRequest } from "./types.d.ts" */
 import { Board } from "./board.js";
+import { Shown } from "./page_run.js";
 import { Tour } from "./tour.js";
 
 /** @param {StreamlitArguments["parentElement"]} host */
@@ -44,14 +45,16 @@ export default function ({ data, parentElement, setTriggerValue }) {
   board.onMissed = (since) => setTriggerValue("missed", { since });
   board.onGrow = (address) => setTriggerValue("grow", address);
   board.onGoOn = () => setTriggerValue("go_on", { run });
-  board.onWhatIf = (request) => setTriggerValue("what_if", { run, ...request });
   board.onRunAt = (threshold) => setTriggerValue("run_at", { run, threshold });
   board.onLabel = (rules) => setTriggerValue("label", { run, rules });
   board.onExtend = (asked) => setTriggerValue("extend", { run, ...asked });
   board.onGraft = () => setTriggerValue("graft", !offers.graft);
   if (message) {
-    board.update(message);
-    goAlong(board);
+    const tell = (/** @type {WhatIfRequest} */ asked) => {
+      setTriggerValue("what_if", { run, ...asked });
+    };
+    parentElement.__shown ??= new Shown(board);
+    parentElement.__shown.update(message, message.recorded, tell).then(() => goAlong(board));
   }
   const beginsByItself = offers.tour ?? null;
   if (beginsByItself !== null && !parentElement.__tour) {
@@ -62,6 +65,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
     if (board.root.isConnected) return; // Streamlit also cleans up after an earlier call
     board.close();
     delete parentElement.__board;
+    delete parentElement.__shown;
     delete parentElement.__tour;
   };
 }

@@ -6,6 +6,7 @@
 
 import type { Board } from "./board.js";
 import type { Commands } from "./commands.js";
+import type { Shown } from "./page_run.js";
 import type { Tour } from "./tour.js";
 
 // ---- the message
@@ -120,7 +121,7 @@ export interface Message {
   limit: string; // what the path limit did, in a sentence; "" if nothing
   labels: LabelsMessage | null; // what the user labelled; null: nothing
   deciding: DecidingMessage | null; // which forks decide the answer; null while nothing can be said
-  r: number | string; // the growth step
+  r: number | "auto"; // the growth step
   texts: string[]; // of tokens, each once
   paths: PathMessage[];
   steps: StepMessage[];
@@ -131,7 +132,8 @@ export interface Message {
   graft?: boolean; // the two runs are one and what was grown from it
   sides?: Side[]; // of two runs in one tree: whose each path is
   weights_in_b?: (number | null)[]; // of those that both have; the others are of A, or of the one
-  asked?: WhatIfRequest; // settings to begin with, for a board that recomputes the run
+  asked?: WhatIfRequest; // settings at which the board shows the run
+  recorded?: string; // the events from which it recomputes the run, packed
   guide?: Guide; // where a lesson leads the board
   offers?: Offers;
 }
@@ -162,7 +164,6 @@ export interface Offers {
   run_at?: boolean;
   tour?: boolean | null; // whether it begins by itself on the first visit; null: there is none
   graft?: boolean | null; // whether the run is shown in the tree it grew from; null if it is not grown
-  growth_steps?: (number | string)[];
   label?: boolean; // whether the labels can be changed
   extend?: boolean; // whether the model can read texts that the run does not have
   repeat?: boolean; // whether the run can be made with more seeds
@@ -185,7 +186,8 @@ export interface ExtendRequest {
 /** Show the run with these settings instead of its own; null: as recorded. */
 export interface WhatIfRequest {
   threshold: number | null; // nats
-  r: number | string | null;
+  r: number | "auto" | null;
+  deciding?: DecidingMessage | null; // of the run with these settings, where the host knows it
 }
 
 // ---- runs as events
@@ -420,7 +422,7 @@ export type Send = <Name extends CommandName>(
 /** The arguments of a Streamlit component, version 2. */
 export interface StreamlitArguments {
   data?: Uint8Array | null; // a Message as JSON
-  parentElement: (HTMLElement | ShadowRoot) & { __board?: Board; __tour?: Tour };
+  parentElement: (HTMLElement | ShadowRoot) & { __board?: Board; __shown?: Shown; __tour?: Tour };
   setTriggerValue(name: string, value: unknown): void;
 }
 

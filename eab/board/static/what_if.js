@@ -9,6 +9,7 @@
 import { frameOf, TOP } from "./chart_frame.js";
 import { element, wordButton } from "./elements.js";
 
+const R_STEPS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 const PAUSE_MS = 120; // between requests while the line is dragged
 
 /** Moves the threshold line, and requests the run at its place. */
@@ -141,23 +142,28 @@ export class GrowthSelect {
   constructor(store, send) {
     this.store = store;
     this.select = element("select", { "aria-label": "Growth step r" });
-    this.select.onchange = () =>
-      send("askWhatIf", { threshold: store.run.threshold, r: this.select.value });
+    this.select.onchange = () => {
+      const r = this.select.value === "auto" ? "auto" : Number(this.select.value);
+      send("askWhatIf", { threshold: store.run.threshold, r });
+    };
     const title =
       "When the cache is full, it grows by the rows of r steps. Try another r on this run: " +
       "its texts stay the same.";
     this.root = element("label", { class: "growth", title }, "Growth step r ", this.select);
     this.offered = "";
+    /** That of the recorded run. @type {number | "auto"} */
+    this.own = "auto";
   }
 
   render() {
-    const { offers, run } = this.store;
-    const growthSteps = offers.growth_steps ?? [];
-    this.root.hidden = !offers.what_if || run.cache !== "tree" || !growthSteps.length;
-    const offered = growthSteps.join();
-    if (offered !== this.offered) {
-      this.offered = offered;
-      const options = growthSteps.map((r) => element("option", { value: r }, String(r)));
+    const { offers, run, whatIf } = this.store;
+    this.root.hidden = !offers.what_if || run.cache !== "tree";
+    if (!whatIf) this.own = run.r;
+    const steps = [...new Set([...R_STEPS, this.own, run.r])].filter((r) => r !== "auto");
+    const offered = ["auto", ...steps.sort((a, b) => a - b)];
+    if (offered.join() !== this.offered) {
+      this.offered = offered.join();
+      const options = offered.map((r) => element("option", { value: r }, String(r)));
       this.select.replaceChildren(...options);
     }
     this.select.value = String(run.r);

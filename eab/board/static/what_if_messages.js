@@ -1,8 +1,8 @@
-// What a board is sent about a finished run at another threshold or growth step r, computed in the
-// browser: what eab/share/board_what_if.py and eab/figures/run_comparison.py do in Python.
+// The message to a board about a finished run at another threshold or growth step r, computed in the
+// browser. Its sentences are those of eab/figures/run_comparison.py.
 
 /** @import { Run } from "./run.js" */
-/** @import { Message, Offers, RunEvent, Unknown, WhatIfRequest } from "./types.d.ts" */
+/** @import { Message, RunEvent, RunStep, StepMessage, Unknown, WhatIfRequest } from "./types.d.ts" */
 import { sourceOf } from "./captions.js";
 import { counted, fixed, humanBytes, listed } from "./formatting.js";
 import { boardMessage, fold } from "./messages.js";
@@ -10,7 +10,6 @@ import { canBeResimulated, resimulate } from "./resimulate.js";
 import { Trace } from "./trace.js";
 
 const STEP = 0.01; // nats
-const R_STEPS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 /** @type {Record<Unknown["why"], [thing: string, phrase: (count: string) => string]>} */
 const REASONS = {
@@ -33,64 +32,90 @@ const MARKS = {
   ended: "The recorded run ended here. Run the model to continue.",
 };
 
-/** A recorded run and its what-ifs, for one board. */
+const OF_SLIDER = "The slider at the side is the threshold of the next run.";
+const OWN_MEMORY =
+  "This model keeps more than KV rows; only “eab what-if” computes its memory for other settings.";
+
+/** A finished run and its what-ifs. */
 export class WhatIf {
-  /**
-   * @param {RunEvent[]} events of a run that has ended
-   * @param {Message} message about it, to which the board goes back
-   */
-  constructor(events, message) {
+  /** @param {RunEvent[]} events */
+  constructor(events) {
     this.trace = new Trace(events);
     this.recorded = this.trace.run;
-    const { started } = this.recorded;
-    const isPossible = this.recorded.ended !== null && canBeResimulated(started);
-    /** @type {Offers} */
-    this.offers = isPossible ? { what_if: true, growth_steps: growthSteps(started) } : {};
-    this.message = { ...message, offers: { ...message.offers, ...this.offers } };
   }
 
-  /** The message for these settings. @param {WhatIfRequest} request @returns {Message} */
-  at({ threshold, r }) {
-    const { started } = this.recorded;
-    const step =
-      this.offers.growth_steps?.find((one) => String(one) === String(r)) ?? started.config.r;
-    const nats = threshold === null ? null : this.allowed(threshold);
-    if (nats === null && step === started.config.r) return this.message;
-    const { events, unknowns } = resimulate(this.trace, nats, step);
+  /**
+   * The message about the run at these settings.
+   * @param {Message} message about the run as recorded @param {WhatIfRequest} request
+   * @returns {Message}
+   */
+  message(message, request) {
+    const isPossible = this.recorded.steps.length > 0 && canBeResimulated(this.recorded.started);
+    const offers = { ...message.offers, what_if: isPossible };
+    const { threshold, r } = this.allowed(request);
+    if (!isPossible || (threshold === null && r === null)) return { ...message, offers };
+    try {
+      const found = this.at(threshold, r, Boolean(offers.run_at));
+      const { run, guide } = message;
+      const { what_if, run_at, link, tour } = offers; // the others are of the recorded paths
+      const deciding = request.deciding ?? null;
+      return { ...found, run, guide, deciding, offers: { what_if, run_at, link, tour } };
+    } catch (error) {
+      const words = error instanceof Error ? error.message : String(error);
+      const notes = { entropy: `The run cannot be recomputed: ${words}.` };
+      return { ...message, offers, what_if: "refused", notes };
+    }
+  }
+
+  /**
+   * @param {number | null} threshold @param {number | "auto" | null} r
+   * @param {boolean} hasSlider whether the page has a slider for the threshold of the next run
+   */
+  at(threshold, r, hasSlider) {
+    const { events, unknowns } = resimulate(this.trace, threshold, r);
     const run = fold(events);
     const change = [treeChangeSentence(this.recorded, run), exactnessSentence(run, unknowns)];
+    if (hasSlider && threshold !== null) change.push(OF_SLIDER);
     const notes = { entropy: `Recomputed from the recording. ${change.join(" ")}` };
     const rows = { memory: `${rowsWords(run)} As recorded: ${rowsWords(this.recorded)}` };
-    const { run: key, offers, guide } = this.message;
+    /** @type {Pick<Message, "mode" | "autoplay" | "cursor">} */
+    const still = { mode: "replay", autoplay: false, cursor: null };
     return {
       ...boardMessage(run),
-      ...{ run: key, mode: "replay", autoplay: false, cursor: null, offers, guide },
-      what_if: `${nats} ${step}`,
-      unknowns: unknowns.map((unknown) => [...tokenAt(run, unknown), MARKS[unknown.why]]),
-      notes: step === started.config.r ? notes : { ...notes, ...rows },
+      ...still,
+      what_if: `${threshold} ${r}`,
+      unknowns: unknowns.map((unknown) => markOf(run, unknown)),
+      ...(run.started.model.own_memory
+        ? { steps: run.steps.map(withoutMemory), notes: { ...notes, memory: OWN_MEMORY } }
+        : { notes: r === null ? notes : { ...notes, ...rows } }),
     };
   }
 
-  /** The recorded run again, and why there is no other. @param {unknown} error @returns {Message} */
-  refused(error) {
-    const words = error instanceof Error ? error.message : String(error);
-    const notes = { entropy: `The run cannot be recomputed: ${words}.` };
-    return { ...this.message, what_if: "refused", notes };
+  /**
+   * Settings that can be shown: a threshold from 0 to above all entropies, and a growth step; null
+   * where the recorded run has the same.
+   * @param {WhatIfRequest} request
+   */
+  allowed({ threshold, r }) {
+    const { config, threshold_nats: recorded } = this.recorded.started;
+    return { threshold: this.nats(threshold, recorded), r: r === config.r ? null : r };
   }
 
-  /** A threshold from 0 to above all entropies; null if it is the recorded one. @param {number} asked */
-  allowed(asked) {
-    const own = Number(fixed(this.recorded.started.threshold_nats, 2));
+  /** @param {number | null} threshold @param {number} recorded */
+  nats(threshold, recorded) {
+    if (threshold === null) return null;
+    const own = Number(fixed(recorded, 2));
     const highest = Math.ceil((this.recorded.peaks.at(-1)?.entropy ?? 0) / STEP) * STEP;
-    const nats = Number(fixed(Math.min(Math.max(asked, 0), Math.max(own, highest) + STEP), 2));
+    const nats = Number(fixed(Math.min(Math.max(threshold, 0), Math.max(own, highest) + STEP), 2));
     return nats === own ? null : nats;
   }
 }
 
-/** @param {RunEvent} started @returns {(number | string)[]} */
-function growthSteps({ config }) {
-  const numbers = [...new Set([...R_STEPS, config.r])].filter((r) => r !== "auto");
-  return ["auto", ...numbers.sort((a, b) => a - b)];
+/** @param {RunStep} step @returns {StepMessage} */
+function withoutMemory({ step, sentences }) {
+  const none = { shared: 0, private: 0, spare: 0, reused: 0, independent: 0, paths: [] };
+  const { tree = "", entropy = "" } = sentences ?? {};
+  return { step, ...none, sentences: { tree, entropy, memory: "" } };
 }
 
 /** How the tree changes with the threshold. @param {Run} recorded @param {Run} run */
@@ -113,8 +138,7 @@ function exactnessSentence({ started }, unknowns) {
       `${started.model.dtype}.`
     );
   }
-  const remedy =
-    "so this is an approximation; run the model with these settings for the exact tree.";
+  const remedy = "so this is an approximation; run the model for the exact tree.";
   if (!unknowns.length) return `The source run is itself an approximation, ${remedy}`;
   const reasons = Object.entries(REASONS).flatMap(([why, [thing, phrase]]) => {
     const count = unknowns.filter((unknown) => unknown.why === why).length;
@@ -140,14 +164,19 @@ function rowsWords({ events, steps, started }) {
 }
 
 /**
- * Path and index of the token at this step, else of the first child's first or its own last.
- * @param {Run} run @param {Unknown} unknown @returns {[path: number, token: number]}
+ * What only the model could tell, at the token of this step, else at the first child's first or the
+ * path's own last.
+ * @param {Run} run @param {Unknown} unknown
+ * @returns {[path: number, token: number, words: string]}
  */
-function tokenAt({ paths }, { step, path: number }) {
+function markOf({ paths }, { step, path: number, why }) {
   const path = paths[number];
   const index = path.tokens.findIndex((token) => token.step === step);
-  if (index >= 0) return [path.id, index];
-  return path.children.length ? [path.children[0], 0] : [path.id, path.tokens.length - 1];
+  if (index >= 0) return [path.id, index, MARKS[why]];
+  const [child] = path.children;
+  return child === undefined
+    ? [path.id, path.tokens.length - 1, MARKS[why]]
+    : [child, 0, MARKS[why]];
 }
 
 /** @param {Run} run */

@@ -1,10 +1,10 @@
 // The board as an anywidget: messages are a synchronised value of the widget model, and requests go
 // back as custom messages.
 
-/** @import { RunEvent, WidgetModel } from "./types.d.ts" */
+/** @import { WidgetModel } from "./types.d.ts" */
 import { Board } from "./board.js";
 import { element, wordButton } from "./elements.js";
-import { showRun, unzipped } from "./page_run.js";
+import { Shown } from "./page_run.js";
 
 /** The progress of the run, and the button that stops it. */
 class StopBar {
@@ -21,27 +21,6 @@ class StopBar {
     this.status.textContent = this.model.get("status");
     this.stop.hidden = !this.model.get("running");
     this.root.hidden = !this.status.textContent && this.stop.hidden;
-  }
-}
-
-/** The board with the messages of the model; the events of a finished run are unpacked once. */
-class Shown {
-  /** @param {Board} board @param {WidgetModel} model */
-  constructor(board, model) {
-    this.board = board;
-    this.model = model;
-    this.packed = "";
-    /** @type {Promise<RunEvent[]>} */
-    this.events = Promise.resolve([]);
-  }
-
-  async update() {
-    const packed = this.model.get("recorded");
-    if (!packed) return this.board.update(this.model.get("message"));
-    if (packed !== this.packed) this.events = unzipped(packed).json();
-    this.packed = packed;
-    const events = await this.events;
-    if (!this.board.closing.signal.aborted) showRun(this.board, this.model.get("message"), events);
   }
 }
 
@@ -91,8 +70,8 @@ function render({ model, el }) {
   const bar = new StopBar(model);
   board.root.prepend(bar.root);
   el.append(element("style", {}, model.get("hides_still") ?? ""));
-  const shown = new Shown(board, model);
-  const update = () => shown.update();
+  const shown = new Shown(board);
+  const update = () => shown.update(model.get("message"), model.get("recorded"));
   const renderBar = () => bar.render();
   /** @type {[string, () => void][]} */
   const listeners = [
