@@ -54,7 +54,6 @@ _BODY: Final = """\
 <div id="board"></div>
 <p id="about">This page replays a recorded run; it needs JavaScript, but no network.</p>
 <h2 id="texts-title">Texts</h2>
-<p id="texts-sentence"></p>
 <div id="texts"></div>
 </main>
 <script type="text/plain" id="run">{data}</script>

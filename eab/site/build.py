@@ -46,7 +46,6 @@ models, a GPU, batching and other policies need <a href="#program">two commands<
 <script type="text/plain" id="run-{first}">{run}</script>
 <script type="module" async>{script}</script>
 <h2 id="texts-title">Texts</h2>
-<p id="texts-sentence"></p>
 <div id="texts" tabindex="0"></div>
 <div class="lists">
 <section><h2 id="lessons">Lessons</h2>{lessons}</section>

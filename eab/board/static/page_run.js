@@ -3,11 +3,10 @@
 
 /** @import { Board } from "./board.js" */
 /** @import { Message, PageData, WhatIfRequest } from "./types.d.ts" */
-import { element } from "./elements.js";
 import { boardMessage, fold } from "./messages.js";
+import { table } from "./table.js";
 import { WhatIf } from "./what_if_messages.js";
 
-const MOST_TEXTS = 100; // shown at first
 const PAUSE_MS = 300; // after which the user has chosen a threshold
 /** @type {WhatIfRequest} */
 const AS_RECORDED = { threshold: null, r: null };
@@ -39,8 +38,7 @@ export function showPage(board, { title, about, texts, message, events }) {
   showTitle(title);
   byId("about").textContent = about;
   byId("texts-title").hidden = false;
-  byId("texts-sentence").textContent = texts.sentence;
-  byId("texts").replaceChildren(...textsTable(texts));
+  byId("texts").replaceChildren(table(texts.sentence, texts.columns, texts.rows));
   board.onMissed = null;
   const made = message.paths ? {} : boardMessage(fold(events));
   const whole = /** @type {Message} */ ({ ...made, ...message });
@@ -51,7 +49,7 @@ export function showPage(board, { title, about, texts, message, events }) {
 export function showTitle(title) {
   document.title = title;
   byId("title").textContent = title;
-  for (const id of ["about", "texts-sentence", "texts"]) byId(id).replaceChildren();
+  for (const id of ["about", "texts"]) byId(id).replaceChildren();
   byId("texts-title").hidden = true;
 }
 
@@ -119,25 +117,4 @@ export class Shown {
       this.asked = undefined;
     }, PAUSE_MS);
   }
-}
-
-/** @param {string[]} cells @param {"th" | "td"} kind */
-function tableRow(cells, kind) {
-  return element("tr", {}, ...cells.map((cell) => element(kind, {}, cell)));
-}
-
-/** The heaviest texts, and the others on request. @param {PageData["texts"]} texts */
-function textsTable({ columns, rows }) {
-  const lineOf = (/** @type {string[]} */ cells) => tableRow(cells, "td");
-  const head = element("thead", {}, tableRow(columns, "th"));
-  const body = element("tbody", {}, ...rows.slice(0, MOST_TEXTS).map(lineOf));
-  const table = element("table", {}, head, body);
-  if (rows.length <= MOST_TEXTS) return [table];
-  const showAll = `Show all ${rows.length.toLocaleString("en")} texts`;
-  const more = element("button", { type: "button" }, showAll);
-  more.addEventListener("click", () => {
-    body.append(...rows.slice(MOST_TEXTS).map(lineOf));
-    more.remove();
-  });
-  return [table, more];
 }

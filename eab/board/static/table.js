@@ -116,7 +116,7 @@ function memoryWords(step) {
 }
 
 /** @param {string} caption @param {string[]} columns @param {(string | number)[][]} lines */
-function table(caption, columns, lines) {
+export function table(caption, columns, lines) {
   const names = columns.map((name) => element("th", { scope: "col" }, name));
   const head = element("thead", {}, element("tr", {}, ...names));
   const body = element("tbody", {}, ...lines.map(tableRow));
