@@ -96,7 +96,6 @@ def watch(
 
 
 _RETRY: Final = 0.02  # seconds
-_TRIES: Final = 1500  # a page of a busy server may take seconds to draw
 
 
 @dataclass
@@ -114,12 +113,15 @@ class Push:
         if tab is None or self._waiting.is_set():
             return
         self._waiting.set()
-        tab._call_soon_on_event_loop(lambda: self._ask(tab, _TRIES))
+        tab._call_soon_on_event_loop(lambda: self._ask(tab))
 
-    def _ask(self, session: AppSession, tries: int) -> None:
-        """Wait while the tab draws: a request just after a drawing drops what was not sent yet."""
-        if session._scriptrunner is not None and tries:
-            session._event_loop.call_later(_RETRY, self._ask, session, tries - 1)
+    def _ask(self, session: AppSession) -> None:
+        """Wait while the tab draws, however long: a request between the end of a drawing and the
+        moment when the session has its last messages would drop them, and the page would stay half
+        drawn. A closed session stops drawing, and then ignores the request.
+        """
+        if session._scriptrunner is not None:
+            session._event_loop.call_later(_RETRY, self._ask, session)
             return
         self._waiting.clear()
         session.request_rerun(
