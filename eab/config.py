@@ -424,8 +424,9 @@ class BranchingConfig:
         "text. sibling-lookup: the same, also in the other paths. run-ahead: the most likely "
         "tokens of the server, several per request.",
         more="Drafting changes no tokens, except by rounding, and only [where passes of other "
-        "sizes round differently](kv-caches.md#the-same-tokens). run-ahead requires a model on a "
-        "server (see [Models on a server](remote.md)).",
+        "sizes round differently](kv-caches.md#the-same-tokens). Under stochastic-beam, beam and "
+        "best-first, where any path may fork or be dropped at any token, no draft token is "
+        "accepted. run-ahead requires a model on a server (see [Models on a server](remote.md)).",
         widget=Menu(get_args(DrafterName)),
     )
     draft_length: int = setting(
