@@ -196,9 +196,9 @@ def summary(
     legend = _LEGEND.format(stops=stops)
     words = (legend, limit_sentence(run), run.started.model.memory_words)
     notes = Text("\n".join(filter(None, words)), style="dim")
-    labels = Text("".join(f"{label.name}: {label}\n" for label in labelled(run, run.labels)))
-    rest = (samples, Text(), labels, Text(cost_sentence(run)))
-    return Group(_tree(run, unknown), notes, Text(), *rest)
+    labels = [Text(f"{label.name}: {label}") for label in labelled(run, run.labels)]
+    rest = [*labels, *[Text()] * bool(labels), Text(cost_sentence(run))]
+    return Group(_tree(run, unknown), notes, Text(), samples, Text(), *rest)
 
 
 def caches_json(report: Report) -> dict[str, Any]:
