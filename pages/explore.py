@@ -15,10 +15,10 @@ from app.state.tab import OpenRun
 from app.widgets import board, controls, model_choice, open_menu, results, status_line
 from app.widgets.status_line import DRAWN, POLL_SECONDS
 from eab.board.messages import graft_message, greedy_message
-from eab.config import BranchingConfig
+from eab.config import AllocationStep, BranchingConfig
 
 GRAFTED = "grafted"  # whether a grown run is shown in the tree that it was grown from
-NOTIFIED = "notified_in_fragment"  # whether a callback of the board left a message
+NOTIFIED = "notified_in_fragment"  # whether the rest of the page must show what a callback did
 SENT_TO_ITS_END = "sent_to_its_end"  # the key of the run whose last step the board already has
 BRAND = """
 <div class="eab-brand">
@@ -104,6 +104,14 @@ def turn_graft() -> None:
     st.session_state[GRAFTED] = not st.session_state[GRAFTED]
 
 
+def recompute(
+    displayed: OpenRun, key: str, threshold: float | None, r: AllocationStep | None
+) -> None:
+    """Show the displayed run at another threshold (nats) or growth step."""
+    what_if.ask(displayed, key, threshold, r)
+    st.session_state[NOTIFIED] = class_of_tab.membership() is not None  # to show it to the class
+
+
 def run_at(key: str, threshold: float) -> None:
     """Run the displayed prompt again at another threshold (nats)."""
     shown = tab.displayed()
@@ -174,7 +182,7 @@ def mount_board(displayed: OpenRun, active: bool) -> OpenRun:
             grow=grow if is_own and has_model(displayed) else None,
             go_on=go_on,
             more_tokens=more_tokens(displayed) if not active else 0,
-            what_if=partial(what_if.ask, displayed) if asks else None,
+            what_if=partial(recompute, displayed) if asks else None,
             run_at=run_at if asks else None,
             label=label if is_own and tab.can_label() else None,
             extend=extend if is_own and tab.can_extend() else None,

@@ -118,6 +118,20 @@ def test_students_see_how_likely_a_word_is_but_cannot_change_it(
     expect(ada.locator(".eab .label-chip")).to_have_count(1)
 
 
+def test_students_see_the_run_at_the_threshold_of_the_lecturer(
+    lecturer: Page, student: Student
+) -> None:
+    ada = student()
+    expect(lecturer.get_by_text("1 student following")).to_be_visible()
+    lecturer.get_by_role("slider", name="What if? Threshold (nats)").fill("0.6")
+    for page in (lecturer, ada):
+        expect(page.get_by_text("Recomputed from the recording.")).to_be_visible()
+        expect(page.get_by_role("slider", name="What if? Threshold (nats)")).to_have_value("0.6")
+    lecturer.get_by_role("button", name="Reset: back").click()
+    for page in (lecturer, ada):
+        expect(page.get_by_text("Recomputed from the recording.")).to_have_count(0)
+
+
 def test_a_lesson_shows_the_numbers_of_the_class_until_a_student_chooses_others(
     lecturer: Page, student: Student
 ) -> None:
