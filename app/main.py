@@ -76,6 +76,7 @@ page = st.navigation(
 class_places = classroom.reserve()
 with setting_widgets.carried_to(page.url_path):
     page.run()
-classroom.draw(class_places, page.url_path)
 glossary.explain()
 st.set_page_config(page_icon=str(ASSETS / "icon.svg"))
+# Last, because its board reports at once, and what is not sent by then may be dropped.
+classroom.draw(class_places, page.url_path)
