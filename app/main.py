@@ -33,7 +33,7 @@ keys move the cursor. **Help** above the tree explains the charts and lists all 
 STATIC = Path(__file__).parent / "widgets" / "static"
 
 # Without an icon here, Streamlit shows the page's icon in the browser tab and fetches it from
-# another server. The project's icon is set last, because Streamlit imports numpy for it, which
+# another server. The project's icon is set late, because Streamlit imports numpy for it, which
 # would delay the board. In the minimal toolbar, our menu item makes the menu offer the theme, too.
 st.set_page_config(
     page_title="EAB Explorer",

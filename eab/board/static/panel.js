@@ -19,6 +19,14 @@ import { savePng, saveSvg } from "./pictures.js";
  * @property {"diff" | "spread" | "own-memory" | "diff not-outline"} [notIn] where it is not shown
  */
 
+/** @satisfies {Omit<LegendEntry, "isDetail" | "notIn">} */
+const MISSED = {
+  only: /** @type {const} */ ("missed"),
+  swatch: "missed-key",
+  words: "unsure, no fork",
+  help: "The minimum weight or the path limit kept the path from forking: point at a token to see which.",
+};
+
 /** @type {Record<keyof Sentences, LegendEntry[]>} */
 const LEGENDS = {
   tree: [
@@ -39,13 +47,7 @@ const LEGENDS = {
       help: "High entropy: several next tokens are about equally likely. Here a path may fork.",
     },
     { words: "◆ fork", help: "The path goes on as several paths from here." },
-    {
-      isDetail: true,
-      only: "missed",
-      swatch: "missed-key",
-      words: "unsure, no fork",
-      help: "The minimum weight or the path limit kept the path from forking: point at a token to see which.",
-    },
+    { ...MISSED, isDetail: true },
     {
       isDetail: true,
       notIn: "diff not-outline",
@@ -150,13 +152,7 @@ const LEGENDS = {
       help: "At or above this entropy a path may fork. In the app, drag the line to try another threshold.",
     },
     { words: "◆ fork", help: "The path forked here." },
-    {
-      only: "missed",
-      notIn: "spread",
-      swatch: "missed-key",
-      words: "unsure, no fork",
-      help: "The minimum weight or the path limit kept the path from forking: point at a token to see which.",
-    },
+    { ...MISSED, notIn: "spread" },
     {
       only: "bands",
       swatch: "band-key",
