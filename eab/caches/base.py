@@ -58,7 +58,7 @@ class KVCache(Attends):
     MemoryLimitError before the tensors would exceed the byte limit; the cache stays usable.
 
     A cache that allocates nothing ahead, cannot free its rows or reuse those of other runs, or
-    whose model computes attention itself, keeps the defaults.
+    whose model keeps K and V itself, keeps the defaults.
 
     Attributes:
         rows_in_place: Rows that it reads elsewhere, before its own; they count towards the limit.

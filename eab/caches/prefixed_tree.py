@@ -96,7 +96,7 @@ class PrefixedTreeCache(TreeCache):
         """How many leading segments, with these numbers of rows, are read in place."""
         plain = all(own.kind.reach == EVERYTHING and own.kind.returns_lse for own in self._layers)
         on_cpu = self.shape.device.type == "cpu"
-        if not (plain and on_cpu) or self.padded or self.shape.own_attention:
+        if not (plain and on_cpu) or self.padded:
             return 0
         short = [at for at, length in enumerate(lengths) if length < LEAST_IN_PLACE]
         return short[0] if short else len(lengths)

@@ -29,7 +29,7 @@ from eab.caches.base import ForwardBatch, KVCache, logits_indices
 from eab.caches.growth import growth_step, should_shrink
 from eab.caches.kv_pool import KVPool, RowSet, StaticBufferPool
 from eab.caches.ledger import Ledger, check_limit
-from eab.caches.row_table import RowLists, RowTable, ranges
+from eab.caches.row_table import RowLists, RowTable
 from eab.caches.rows_read import MaskedRows, Reading, plan_readings
 from eab.caches.shape import EVERYTHING, KVShape, PlacedLayer, Reach, to_device
 from eab.config import AllocationStep
@@ -80,7 +80,6 @@ class TreeCache(KVCache):
         self._unreported: list[Growth] = []  # kept if the batch exceeds the memory limit
         # The prepared batch:
         self._rows = torch.empty(0, dtype=torch.int64)  # of its tokens, (T,)
-        self._whole = ranges(self._freed, self._freed)  # the rows of its paths
         self._lists: Sequence[RowLists] = ()  # what its tokens read of them, for each kind
         self._end = 0  # the first row after those that attention visits
         self._readings: Sequence[Reading] = ()  # one for each kind
@@ -138,9 +137,9 @@ class TreeCache(KVCache):
         def lists(reach: Reach) -> RowLists:
             return self._table.read_by(indices, reach.first(positions), positions)
 
-        last, self._whole = int(positions.max()), lists(EVERYTHING)
+        last, whole = int(positions.max()), lists(EVERYTHING)
         self._lists = [
-            self._whole if reach.sees_all_up_to(last) else lists(reach) for reach, *_ in self._kinds
+            whole if reach.sees_all_up_to(last) else lists(reach) for reach, *_ in self._kinds
         ]
         self._end = self.rows if self.padded else self.end
 
@@ -176,17 +175,6 @@ class TreeCache(KVCache):
             keys.index_copy_(1, self._rows, key[0])
             values.index_copy_(1, self._rows, value[0])
         return keys, values
-
-    def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """See `eab.models.rows_as_past.ShowsRows`."""
-        keys, values = self._store(layer, key, value)
-        return keys[:, : self._end], values[:, : self._end]
-
-    def visible_rows(self) -> tuple[Tensor, Tensor]:
-        """See `eab.models.rows_as_past.ShowsRows`."""
-        seen, positions = self._whole.mask(self._end), self._table.positions[: self._end]
-        shown = to_device(self.shape.device, seen, positions)
-        return shown[0], shown[1]
 
     def _allocate(self, count: int, paths: Sequence[int]) -> NDArray[np.int64]:
         """The `count` lowest free rows; if there are not as many, the tensors grow."""

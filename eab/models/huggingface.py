@@ -42,7 +42,6 @@ from eab.models.configuration import (
 from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
 from eab.models.machine import total_memory
 from eab.models.own_decoder import OwnDecoder, own_decoder
-from eab.models.rows_as_past import logits_by_rows
 from eab.models.transformers_model import TransformersModel, tokens_to_check
 from eab.models.weights import AS_LOADED_WEIGHTS, StoredWeights
 from eab.weight_formats import AS_LOADED
@@ -107,8 +106,6 @@ class HuggingFaceModel(TransformersModel):
         return self._forward(batches)
 
     def _forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
-        if self.kv_shape.own_attention:
-            return torch.cat([self._forward_by_rows(batch) for batch in batches])
         long = batches[0].long
         if any(batch.long != long for batch in batches):
             return torch.cat([self._forward([batch]) for batch in batches])
@@ -128,11 +125,6 @@ class HuggingFaceModel(TransformersModel):
                 **more,
             ).logits
         return logits[0] if self._keeps_logits else logits[0, logits_indices]
-
-    def _forward_by_rows(self, batch: ForwardBatch) -> Tensor:
-        kept = {"logits_to_keep": batch.logits_indices} if self._keeps_logits else {}
-        logits = logits_by_rows(self._model, batch, **kept)[0]
-        return logits if self._keeps_logits else logits[batch.logits_indices]
 
     @property
     def _no_mask(self) -> Tensor:
@@ -164,7 +156,7 @@ class HuggingFaceModel(TransformersModel):
 
     def _use_own_decoder(self) -> None:
         """Use the decoder of this project if it agrees with transformers' code."""
-        if self.kv_shape.own_attention or self._counts_from_past:
+        if self._counts_from_past:
             return
         is_rounded = self.stored.weights != AS_LOADED
         # The model keeps tensors that are merged: they are of the kind of its own.
@@ -235,22 +227,11 @@ class HuggingFaceModel(TransformersModel):
         """
         tokens = self._tokens_to_check
         cache = TreeCache(self.kv_shape, len(tokens) if padded else 1, _NO_LIMIT, padded)
-        if self.kv_shape.own_attention:
-            return _difference(self._scrambled(cache, tokens)[-1], self._plain_last)
         parts = [tokens[:-3], tokens[-3:]]
         if padded:
             parts = [tokens[:-5], *([token] for token in tokens[-5:])]
         outputs = [self.forward([cache.prepare([0], [part])]) for part in parts if part]
         return _difference(outputs[-1][-1], self._plain_last)
-
-    def _scrambled(self, cache: TreeCache, tokens: list[int]) -> Tensor:
-        """The last logits when the rows are not in the order of the positions."""
-        first, middle, last = tokens[:3], tokens[3:-3], tokens[-3:]
-        self.forward([cache.prepare([0], [first])])
-        cache.fork(0, [1, 2])
-        self.forward([cache.prepare([2, 1], [middle[::-1], middle])])
-        cache.release(2)
-        return self.forward([cache.prepare([1], [last])])
 
 
 def _inputs_of(batches: Sequence[ForwardBatch]) -> tuple[Tensor, Tensor, Tensor]:
