@@ -125,8 +125,8 @@ class PrefixedTreeCache(TreeCache):
             self._copy()
         return self._after_prefix(super().prepare(paths, tokens, logits_to_keep))
 
-    def prepare_rows(self, now: NDArray[np.int64]) -> ForwardBatch:
-        return self._after_prefix(super().prepare_rows(now))
+    def prepare_freed(self, limit: int) -> ForwardBatch:
+        return self._after_prefix(super().prepare_freed(limit))
 
     def _copy(self) -> None:
         segments, self._to_copy = self._to_copy, []

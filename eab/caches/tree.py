@@ -288,11 +288,7 @@ class TreeCache(KVCache):
         return len(self._freed)
 
     def prepare_freed(self, limit: int) -> ForwardBatch:
-        return self.prepare_rows(self._freed[:limit])
-
-    def prepare_rows(self, now: NDArray[np.int64]) -> ForwardBatch:
-        """The batch of these freed rows; the rows before them in their paths must be computed."""
-        self._freed = self._freed[~np.isin(self._freed, now)]
+        now, self._freed = self._freed[:limit], self._freed[limit:]
         if not self._keys[0].shape[1]:
             for tensors in (self._keys, self._values):  # zeroed, as in `_reallocate`
                 tensors[:] = [old.new_zeros((len(old), self.rows, old.shape[2])) for old in tensors]
