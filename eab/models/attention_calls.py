@@ -183,22 +183,18 @@ def read_attention(model: PreTrainedModel, tokens: list[int], context: int) -> K
             know, or positions do not start at 0.
     """
     record, plain = note_attention(model, tokens, context)
-    positions = torch.arange(len(tokens), device=model.device)[None]
-    placed = _plain_logits(model, tokens, position_ids=positions)
     layers = [layer for layer in record.attention if layer is not None]
-    config, reason = model.config.get_text_config(), None
-    if not record.layers:
+    config, reason, count = model.config.get_text_config(), None, len(record.layers)
+    if not count:
         reason = "has no attention that accepts another cache (it is recurrent, or has its own)"
-    elif record.layers != list(range(len(record.layers))) or len(record.layers) not in _depths(
-        config
-    ):
+    elif record.layers != [*range(count)] or count not in _depths(config):
         reason = "does not call the attention of transformers exactly once per layer"
-    elif len(layers) < len(record.layers):
+    elif len(layers) < count:
         reason = (
             "lets a token read later tokens, or earlier ones by an unknown rule, or adds to its "
             "attention scores"
         )
-    elif not _are_alike(placed, plain, model.dtype):
+    elif not _counts_from_0(model, tokens, plain):
         reason = "does not number the positions of a text from 0"
     if reason:
         raise ModelError(
@@ -217,8 +213,11 @@ def note_attention(
         return record, _plain_logits(model, tokens)
 
 
-def _are_alike(placed: Tensor, plain: Tensor, dtype: torch.dtype) -> bool:
-    limit = _POSITION_ERROR.get(dtype, _POSITION_ERROR_OF_NARROW)
+def _counts_from_0(model: PreTrainedModel, tokens: list[int], plain: Tensor) -> bool:
+    """Whether the logits are the same with positions 0, 1, 2 ..."""
+    positions = torch.arange(len(tokens), device=model.device)[None]
+    placed = _plain_logits(model, tokens, position_ids=positions)
+    limit = _POSITION_ERROR.get(model.dtype, _POSITION_ERROR_OF_NARROW)
     return bool((placed - plain).abs().max() <= limit * plain.abs().max())
 
 
