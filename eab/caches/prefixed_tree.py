@@ -70,7 +70,7 @@ class PrefixedTreeCache(TreeCache):
         prefixes: Prefixes,
         pool: KVPool | None = None,
     ) -> None:
-        super().__init__(shape, r, byte_limit, padded, pool=pool)
+        super().__init__(shape, r, byte_limit, padded, pool)
         self._prefixes = prefixes
         self._held: PrefixSegment | None = None  # the last segment that is read in place
         self._to_copy: list[Rows] = []

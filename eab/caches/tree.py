@@ -49,8 +49,6 @@ class TreeCache(KVCache):
         r: AllocationStep,
         byte_limit: int,
         padded: bool = False,
-        *,
-        static_buffers: bool = True,
         pool: KVPool | None = None,
     ) -> None:
         """Make an empty cache.
@@ -58,7 +56,6 @@ class TreeCache(KVCache):
         Args:
             r: Growth step in decode steps, or "auto" (`eab.caches.growth.growth_step`).
             padded: Whether attention also visits the spare rows.
-            static_buffers: Whether padded batches may use static buffers, if the shape allows.
             pool: Where its tensors come from, and return to.
         """
         self.shape, self.r, self.byte_limit, self.padded = shape, r, byte_limit, padded
@@ -68,7 +65,7 @@ class TreeCache(KVCache):
             for index, slot in enumerate(shape.slots)
         ]
         self._keys, self._values = shape.empty_tensors()  # (G, C, D) for each layer with its own
-        self._static_buffers = static_buffers and padded and shape.uses_static_buffers
+        self._static_buffers = padded and shape.uses_static_buffers
         self._pool = pool
         # Returns tensors to the pool
         self._give_back: weakref.finalize[..., TreeCache] | None = None

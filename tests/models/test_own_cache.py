@@ -21,7 +21,7 @@ from eab.errors import ConfigError, ModelError, PromptError
 from eab.events import KvMeasured, RunEnded
 from eab.figures.run_comparison import rows_sentence
 from eab.models.loading import load_model, wrap_model
-from eab.models.own_cache import HybridModel, OwnCacheModel
+from eab.models.own_cache import OwnCacheModel
 from eab.run import fold
 from eab.what_if.resimulate import resimulate
 
@@ -70,7 +70,7 @@ def test_every_leaf_equals_a_full_forward_pass(name, words):
     ours, plain = pair(name, words)
     shares = ROWS[name].way == "tree and states"
     assert isinstance(ours, OwnCacheModel)
-    assert isinstance(ours, HybridModel) == ours.card.shares_rows == shares
+    assert bool(ours.kv_shape.own.shared_layers) == ours.card.shares_rows == shares
     words = "The KV rows of" if shares else "Nothing is shared between paths, because"
     assert ours.card.own_memory.startswith(words)
     run = run_of(ours, PROMPT, FORKING)
@@ -94,7 +94,10 @@ def test_a_state_does_not_grow_with_the_text(mamba):
 
 
 def test_each_path_holds_a_copy_and_the_bytes_match_the_tensors(words, monkeypatch):
-    ours, seen = OwnCacheModel(pair("RecurrentGemma", words)[1], words, "it", "of this test"), []
+    ours, seen = (
+        OwnCacheModel(pair("RecurrentGemma", words)[1], words, "it", reason="of this test"),
+        [],
+    )
     read = ours._reader.read
     monkeypatch.setattr(ours._reader, "read", lambda *given: seen.append(read(*given)) or seen[-1])
     run = run_of(ours, PROMPT, FORKING)
@@ -119,7 +122,7 @@ def test_a_hybrid_shares_rows_and_copies_states(words):
 @pytest.mark.parametrize("drafter", ["none", "sibling-lookup"])
 def test_a_hybrid_decides_as_the_same_model_with_only_its_own_memory(drafter, words):
     ours, plain = pair("LFM2", words)
-    own = OwnCacheModel(plain, words, "lfm2", "of this test")
+    own = OwnCacheModel(plain, words, "lfm2", reason="of this test")
     settings = {"drafter": drafter, "max_new_tokens": 24}
     expected = run_of(own, PROMPT, FORKING, **settings)
     assert_same_decisions(run_of(ours, PROMPT, FORKING, **settings), expected)
@@ -127,7 +130,7 @@ def test_a_hybrid_decides_as_the_same_model_with_only_its_own_memory(drafter, wo
 
 def test_own_memory_of_a_plain_family_gives_the_decisions_of_the_tree_cache(twins, words):
     tree = twins("qwen2").ours
-    own = OwnCacheModel(twins("qwen2").plain, words, "qwen2", "of this test")
+    own = OwnCacheModel(twins("qwen2").plain, words, "qwen2", reason="of this test")
     for settings in ({}, {"drafter": "sibling-lookup"}, {"policy": "original"}):
         expected = run_of(tree, PROMPT, FORKING, **settings)
         assert_same_decisions(run_of(own, PROMPT, FORKING, **settings), expected)
@@ -205,14 +208,14 @@ def test_a_model_with_nan_weights_is_refused(words):
 
 def test_memory_that_gives_different_logits_is_not_used(words, monkeypatch):
     model = with_large_weights("MambaConfig", state_size=4)
-    honest = OwnCacheModel(model, words, "mamba", "of this test")._reader._read.__func__
+    honest = OwnCacheModel(model, words, "mamba", reason="of this test")._reader._read.__func__
 
     def forgetful(self, memory, ids, start, *more):
         logits, memory = honest(self, memory, ids, start, *more)
         return logits * (1.5 if start and self.convention.keeps else 1.0), memory
 
     monkeypatch.setattr("eab.models.own_reader.OwnReader._read", forgetful)
-    ours = OwnCacheModel(model, words, "mamba", "of this test")
+    ours = OwnCacheModel(model, words, "mamba", reason="of this test")
     assert "every step reads the whole text again" in ours.card.own_memory
 
 
