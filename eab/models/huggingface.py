@@ -91,7 +91,7 @@ class HuggingFaceModel(TransformersModel):
             if self.kv_shape.uses_static_buffers:
                 self._graph_runner = self._make_graph_runner()
                 self.kv_pool = KVPool(self.kv_shape, total_memory(shape.device) // POOL_SHARE)
-            self._plain_last = self._logits_without_cache(before)
+            self._plain_last = self._plain_logits(before, self._tokens_to_check)[-1]
             self._check_against_plain_forward()
             if switches:
                 self._check_long_texts(before)
@@ -184,14 +184,10 @@ class HuggingFaceModel(TransformersModel):
     @torch.inference_mode()
     def _check_long_texts(self, implementation: str) -> None:
         """Check the logits before a last token whose position is beyond the original length."""
-        tokens, original = self._tokens_to_check, self.kv_shape.rope_switch
-        tokens = tokens[:original]
-        ids = torch.tensor([[*tokens, 0]], device=self.kv_shape.device)
+        original = self.kv_shape.rope_switch
+        tokens = self._tokens_to_check[:original]
         positions = torch.tensor([[*range(len(tokens)), original]], device=self.kv_shape.device)
-        use_attention(self._model, implementation)
-        with attention_kernels(self.kv_shape.device):
-            plain = self._model(ids, position_ids=positions, use_cache=False).logits[0, -2].float()
-        use_attention(self._model, ATTENTION)
+        plain = self._plain_logits(implementation, [*tokens, 0], position_ids=positions)[-2]
         cache = TreeCache(self.kv_shape, 1, _NO_LIMIT)
         for part in (tokens[:-3], tokens[-3:]):
             ours = self.forward([replace(cache.prepare([0], [part]), long=True)])[-1].float()
@@ -211,12 +207,12 @@ class HuggingFaceModel(TransformersModel):
         return tokens_to_check(length, self.card.vocab_size)
 
     @torch.inference_mode()
-    def _logits_without_cache(self, implementation: str) -> Tensor:
-        """The last logits of the check text, with an attention implementation of transformers."""
+    def _plain_logits(self, implementation: str, tokens: list[int], **arguments: Tensor) -> Tensor:
+        """The logits of a text, (T, V), by an attention of transformers, without a cache."""
         use_attention(self._model, implementation)
-        ids = torch.tensor([self._tokens_to_check], device=self.kv_shape.device)
+        ids = torch.tensor([tokens], device=self.kv_shape.device)
         with attention_kernels(self.kv_shape.device):
-            logits: Tensor = self._model(ids, use_cache=False).logits[0, -1].float()
+            logits: Tensor = self._model(ids, use_cache=False, **arguments).logits[0].float()
         use_attention(self._model, ATTENTION)
         return logits
 
