@@ -105,7 +105,8 @@ class PrefixedTreeCache(TreeCache):
         """Add them to the prefix cache."""
 
         def rows(start: int, end: int) -> Rows:
-            chosen = self.rows_of(path)[start - self.rows_in_place : end - self.rows_in_place]
+            first = self.rows_in_place
+            chosen = self._table.of_path(path)[start - first : end - first]
             return _rows_at(self._keys, chosen), _rows_at(self._values, chosen)
 
         self._prefixes.cache.add(self._prefixes.scope, text, rows)

@@ -264,12 +264,12 @@ class TreeCache(KVCache):
     def bytes_freeable(self) -> int:
         return self.bytes_held
 
-    def most_bytes_after(self, tokens: int, paths: int, drafts: int, rows: int) -> int:
-        used, new, after = self._table.count, tokens + drafts, self.rows
+    def most_bytes_after(self, tokens: int, paths: int, rows: int) -> int:
+        used, after = self._table.count, self.rows
         if self.freed_tokens:
             return after * self.shape.row_bytes
-        if used + new > after:
-            after = self._rounded(after + max(self._ahead(used, paths), new))
+        if used + tokens > after:
+            after = self._rounded(after + max(self._ahead(used, paths), tokens))
         return max(rows, after) * self.shape.row_bytes
 
     def free(self) -> None:
@@ -305,10 +305,6 @@ class TreeCache(KVCache):
     def trim(self, path: int, length: int) -> None:
         """Only bookkeeping."""
         self._table.trim(path, length)
-
-    def rows_of(self, path: int) -> NDArray[np.int64]:
-        """The rows that a path sees, in the order of its text."""
-        return self._table.of_path(path)
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
         rows_used = self._table.count
