@@ -145,11 +145,6 @@ class TransformersModel(LanguageModel):
     def encode_following(self, text: str) -> tuple[int, ...]:
         return self._encode.following(text)
 
-    @property
-    def has_chat_template(self) -> bool:
-        """Whether a prompt can be sent as a user message."""
-        return bool(self._tokenizer.chat_template)
-
     def text(self, token: int) -> str:
         return self._texts[token]
 
