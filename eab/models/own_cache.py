@@ -84,12 +84,11 @@ class OwnCacheModel(TransformersModel):
         memory = measured_memory(self._reader, model.device, context)
         shape = _shape(config, model, memory) if rows is None else _with_states(rows, memory)
         self._describe(shape, sha256, layer_rows(shape))
-        words = f"Nothing is shared between paths, because {reason}. {_words(self._reader, memory)}"
         self.card = structs.replace(
             self.card,
-            own_memory=words if rows is None else _hybrid_words(shape, memory),
+            own_memory=_words(self._reader, shape, reason),
             state_bytes=memory.state_bytes,
-            shares_rows=rows is not None,
+            shares_rows=not reason,
         )
         stop_between_layers(model)
 
@@ -120,32 +119,31 @@ def _with_states(rows: KVShape, states: OwnMemory) -> KVShape:
     return replace(rows, own=replace(states, row_bytes=rows.row_bytes, shared_layers=shared))
 
 
-def _hybrid_words(shape: KVShape, states: OwnMemory) -> str:
-    return (
-        f"The KV rows of {counted(shape.layers, 'attention layer')} are shared between paths, "
-        f"{human_bytes(shape.row_bytes)} for each token. Each path has a copy of the states of "
-        f"the other layers, {human_bytes(states.state_bytes)}, whatever the length of its text."
-        f"{reach_words(shape)}"
-    )
-
-
-def _words(reader: OwnReader, memory: OwnMemory) -> str:
-    if reader.failure:
+def _words(reader: OwnReader, shape: KVShape, reason: str) -> str:
+    """What is shared between paths, and what each has."""
+    row, state = human_bytes(shape.row_bytes), human_bytes(shape.state_bytes)
+    if not reason:
         return (
+            f"The KV rows of {counted(shape.layers, 'attention layer')} are shared between paths, "
+            f"{row} for each token. Each path has a copy of the states of the other layers, "
+            f"{state}, whatever the length of its text.{reach_words(shape)}"
+        )
+    size = f"{row} for each token and {state} of states"
+    if not shape.row_bytes:
+        size = f"{state} of states, whatever the length of its text"
+    elif not shape.state_bytes:
+        size = f"{row} for each token"
+    has = f"Each path has a copy of transformers' own memory: {size}."
+    if reader.failure:
+        has = (
             f"It does not run with the cache of transformers ({reader.failure}), so every step "
             "reads the whole text again."
         )
-    if not reader.convention.keeps:
-        return "Its own memory changes the logits, so every step reads the whole text again."
-    if not reader.keeps_memory:
-        return "The model keeps no memory: every step reads the whole text again."
-    row, state = human_bytes(memory.row_bytes), human_bytes(memory.state_bytes)
-    size = f"{row} for each token and {state} of states"
-    if not memory.row_bytes:
-        size = f"{state} of states, whatever the length of its text"
-    elif not memory.state_bytes:
-        size = f"{row} for each token"
-    return f"Each path has a copy of transformers' own memory: {size}."
+    elif not reader.convention.keeps:
+        has = "Its own memory changes the logits, so every step reads the whole text again."
+    elif not reader.keeps_memory:
+        has = "The model keeps no memory: every step reads the whole text again."
+    return f"Nothing is shared between paths, because {reason}. {has}"
 
 
 def _shape(config: Any, model: PreTrainedModel, memory: OwnMemory) -> KVShape:
