@@ -39,10 +39,10 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from eab.caches.growth import CacheWorkload, best_r, growth_step
 from eab.caches.shape import KVShape
-from eab.caches.timing import attention_alone, now, prefilled_tree, time_step
 from eab.config import AUTO, AllocationStep
 from eab.formatting import counted
 from eab.labs.bmc import fitted, growth_answer, overheads
+from eab.labs.decode_steps import attention_alone, now, prefilled_tree, time_step
 from eab.labs.measure_bmc import sensitivity_to_r
 from eab.labs.measurement import Report
 from eab.models.loading import wrap_model

@@ -16,7 +16,7 @@ import torch
 from published import Placement, markdown_table
 from shapes import engine_model, plain_model
 
-from eab.caches.timing import prefilled_tree, time_step
+from eab.labs.decode_steps import prefilled_tree, time_step
 from eab.timing import Timing, with_spread
 
 FEW = "GOMP_SPINCOUNT=1000"

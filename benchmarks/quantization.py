@@ -28,9 +28,9 @@ from shapes import plain_model, same_weights
 from torch import nn
 from transformers import AutoTokenizer
 
-from eab.caches.timing import prefilled_tree, time_step
 from eab.errors import ModelError
 from eab.formatting import counted
+from eab.labs.decode_steps import prefilled_tree, time_step
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.quantized.formats import FORMATS, refuse_if_unusable
 from eab.models.quantized.layer import QuantizedLinear

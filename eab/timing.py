@@ -62,7 +62,7 @@ class Timing:
 
 
 def timed(work: Callable[[], object], clock: Clock = time.perf_counter) -> Measure:
-    """Make work measurable. A GPU needs a clock that waits for it (see eab.caches.timing.now)."""
+    """Make work measurable. A GPU needs a clock that waits (see eab.labs.decode_steps.now)."""
 
     def measure() -> float:
         start = clock()

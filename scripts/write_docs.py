@@ -50,7 +50,6 @@ _ALSO_TAKEN: Final = {
 }
 _WAYS: Final = {
     "tree": "a row of K and V is written once and shared by all paths below it",
-    "tree, own attention": "likewise; attention is computed by the model's own code, over all rows",
     "tree and states": "rows as in the tree; each path has a copy of the states of the other layers",
     "own cache": "nothing is shared: each path has a copy of transformers' own cache",
     "refused": "an error at loading, with the reason",

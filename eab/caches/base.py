@@ -58,7 +58,7 @@ class KVCache(Attends):
     MemoryLimitError before the tensors would exceed the byte limit; the cache stays usable.
 
     A cache that allocates nothing ahead, cannot free its rows or reuse those of other runs, or
-    whose model computes attention itself, keeps the defaults.
+    whose model keeps K and V itself, keeps the defaults.
 
     Attributes:
         rows_in_place: Rows that it reads elsewhere, before its own; they count towards the limit.
@@ -116,12 +116,11 @@ class KVCache(Attends):
         """Bytes that `free` would free."""
         return 0
 
-    def most_bytes_after(self, tokens: int, paths: int, drafts: int, rows: int) -> int:
+    def most_bytes_after(self, tokens: int, paths: int, rows: int) -> int:
         """The most that `bytes_freeable` can be after the next pass.
 
         Args:
-            tokens: The most tokens in the pass, of all `paths` together.
-            drafts: The most draft tokens in addition.
+            tokens: The most tokens in the pass, of all `paths` together, with draft tokens.
             rows: The rows to reserve before it.
         """
         return 0

@@ -61,7 +61,7 @@ def make_cache(
     match name:
         case "tree":
             if prefixes is None or not can_reuse(shape):
-                return TreeCache(shape, r, byte_limit, padded, pool=pool)
+                return TreeCache(shape, r, byte_limit, padded, pool)
             return PrefixedTreeCache(shape, r, byte_limit, padded, prefixes, pool)
         case "concat-cow":
             return ConcatCowCache(shape, byte_limit)

@@ -5,12 +5,10 @@ The states are handled like any model's own memory (see `own`). Paths that go th
 together have the same row in the memory object as in the batch of the tree.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 from msgspec import structs
-from numpy.typing import NDArray
 from torch import Tensor
 
 from eab.caches.base import Attends, ForwardBatch
@@ -44,7 +42,6 @@ class HybridCache(OwnCache):
         self._tree = TreeCache(replace(shape, own=None), r, byte_limit)
         self._batch: ForwardBatch | None = None  # of all paths of the pass, if they are alike
         self._growths: list[Growth] = []  # not reported yet
-        self._rows: dict[int, NDArray[np.int64]] = {}  # of each path, when they were freed
 
     @property
     def bytes_held(self) -> int:
@@ -91,50 +88,21 @@ class HybridCache(OwnCache):
         return replace(batch, cache=_Layers(self._tree, self._layers))
 
     def _rows_for(self, paths: Sequence[int]) -> RowsFor:
-        if self._freed is not None:
-            return self._freed_rows(paths)
-
         def rows(ids: Tensor) -> ForwardBatch:
             batch, self._batch = self._batch, None
             return batch or self._rows_of(paths, ids.tolist())
 
         return rows
 
-    def _freed_rows(self, paths: Sequence[int]) -> RowsFor:
-        end = self._places[paths[0]].held.length
-
-        def rows(ids: Tensor) -> ForwardBatch:
-            nonlocal end
-            start, end = end, end + ids.shape[1]
-            now = np.concatenate([self._rows[path][start:end] for path in paths])
-            return replace(self._tree.prepare_rows(now), cache=_Layers(self._tree, self._layers))
-
-        return rows
-
     def _forget(self, paths: Sequence[int]) -> None:
         super()._forget(paths)
-        if self._freed is None:  # else the rows are computed again where they were
-            for path in paths:
-                self._tree.trim(path, 0)
-
-    def _names_of_read(self) -> Mapping[int, list[int]]:
-        """The rows of the tree, because two branches may have the same tokens."""
-        return {path: rows.tolist() for path, rows in self._rows.items()}
-
-    def free(self) -> None:
-        """Free K and V of all rows, and all states."""
-        self._tree.free()
-        self._rows = {path: self._tree.rows_of(path) for path in self._texts}
-        super().free()
+        for path in paths:
+            self._tree.trim(path, 0)
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         """Rows are shared immediately; states are copied in the next pass."""
         super().fork(path, children)
         self._tree.fork(path, children)
-
-    def most_bytes_after(self, tokens: int, paths: int, drafts: int, rows: int) -> int:
-        states = super().most_bytes_after(tokens, paths, drafts, rows)
-        return states + self._tree.most_bytes_after(tokens, paths, drafts, rows)
 
     def release(self, path: int) -> None:
         super().release(path)

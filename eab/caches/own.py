@@ -6,9 +6,8 @@ pass. With draft tokens, a memory that cannot be cropped is copied before the pa
 rejection the copy replaces it, and the accepted tokens are read again.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -18,7 +17,6 @@ from eab.caches import own_memory
 from eab.caches.base import ForwardBatch, KVCache, batch_of
 from eab.caches.ledger import Ledger, check_limit
 from eab.caches.own_memory import BatchAxes
-from eab.caches.prefix_cache import common_length
 from eab.caches.shape import KVShape
 from eab.events import KVUsage, PathRows
 
@@ -78,37 +76,6 @@ class Place:
     row: int = 0
 
 
-@dataclass(slots=True)
-class FreedTexts:
-    """Texts whose memory was freed, and how far they are read again: side by side, so that they go
-    through the model together. What several have in common is read by one of them.
-    """
-
-    # For each path, a name for each token that it had read, equal where paths shared the memory
-    texts: Mapping[int, list[int]]
-    length: int = 0  # up to which all are read after the prepared pass
-    groups: Sequence[Sequence[int]] = ()  # the first path of each reads, the others follow it
-    left: int = field(init=False)  # tokens that no pass was prepared for
-
-    def __post_init__(self) -> None:
-        ordered = sorted(self.texts.values())
-        shared = sum(common_length(*pair) for pair in pairwise(ordered))
-        self.left = sum(map(len, ordered)) - shared
-
-    def advance(self, limit: int | None) -> None:
-        """Go on to the next pass, with about `limit` tokens; None for no limit."""
-        start, groups = self.length, dict[tuple[int, ...], list[int]]()
-        for path, text in self.texts.items():
-            if start < len(text):
-                groups.setdefault(tuple(text[: start + 1]), []).append(path)
-        self.groups = [*groups.values()]
-        members = [[self.texts[path] for path in group] for group in self.groups]
-        alike = min(common_length(min(texts), max(texts)) for texts in members)
-        chunk = alike if limit is None else max(1, limit // len(self.groups))
-        self.length = min(start + chunk, alike)
-        self.left -= (self.length - start) * len(self.groups)
-
-
 class OwnCache(KVCache):
     """The memories of the paths of one run.
 
@@ -126,8 +93,6 @@ class OwnCache(KVCache):
         self._logits: dict[int, Tensor] = {}  # of the computed part of the prepared batch
         self._axes: BatchAxes = {}
         self._ledger = Ledger()
-        self._counted = Ledger()  # the counts before memories were freed
-        self._freed: FreedTexts | None = None
 
     @property
     def bytes_held(self) -> int:
@@ -161,8 +126,7 @@ class OwnCache(KVCache):
 
     def _unread(self, path: int) -> list[int]:
         """The tokens that the memory of a path must read in this pass."""
-        end = None if self._freed is None else self._freed.length
-        return self._texts[path][self._places[path].held.length : end]
+        return self._texts[path][self._places[path].held.length :]
 
     def _check_room(
         self, paths: Sequence[int], tokens: Sequence[Sequence[int]], drafting: Sequence[int]
@@ -199,11 +163,7 @@ class OwnCache(KVCache):
                 alike.setdefault((length, len(self._unread(path)), alone), []).append(path)
         for paths in alike.values():
             self._read_together(model, paths)
-        logits = [self._logits[path][-keep:] for path, keep in self._asked]
-        if self._freed is not None:
-            self._take_over(self._freed)
-            return logits[0][-1:]
-        return torch.cat(logits)
+        return torch.cat([self._logits[path][-keep:] for path, keep in self._asked])
 
     def _read_together(self, model: ReadsTexts, paths: Sequence[int]) -> None:
         """Read the unread tokens of these paths: equally many, after texts of equal length."""
@@ -234,58 +194,6 @@ class OwnCache(KVCache):
             min(before[name].nbytes, made[name].nbytes) for name in new if name in before
         )
         self._note_peak()
-
-    @property
-    def bytes_freeable(self) -> int:
-        return self.bytes_held
-
-    def free(self) -> None:
-        """The counters stay as if nothing had been freed."""
-        if self._freed is None:
-            self._counted, texts = replace(self._ledger), self._names_of_read()
-        else:
-            texts = self._freed.texts
-        self._freed = FreedTexts(texts)
-        self._places = {path: Place(Held()) for path in self._texts}
-        self._before = {}
-
-    @property
-    def freed_tokens(self) -> int:
-        return 0 if self._freed is None else self._freed.left
-
-    def prepare_freed(self, limit: int) -> ForwardBatch:
-        assert self._freed is not None
-        whole = self.shape.own is not None and self.shape.own.whole_prompts
-        self._freed.advance(None if whole and not self._freed.length else limit)
-        for _, *others in self._freed.groups:  # they have no memory until the first one has read
-            self._places |= {path: Place(Held()) for path in others}
-        readers = [group[0] for group in self._freed.groups]
-        batch = OwnCache.prepare(self, readers, [[]] * len(readers))
-        return replace(batch, logits_indices=batch.logits_indices[:1])
-
-    def _names_of_read(self) -> Mapping[int, list[int]]:
-        """For each path, names for the memory of its tokens; equal where two paths share it."""
-        places = self._places.items()
-        return {path: self._texts[path][: place.held.length] for path, place in places}
-
-    def _take_over(self, freed: FreedTexts) -> None:
-        for first, *others in freed.groups:
-            self._places |= dict.fromkeys(others, self._places[first])
-        if not freed.left:
-            self._freed, self._ledger = None, self._counted
-
-    def most_bytes_after(self, tokens: int, paths: int, drafts: int, rows: int) -> int:
-        """With draft tokens, some paths wait for others, and there are copies of what they held
-        before.
-        """
-        if self._freed is not None:
-            texts = sum(map(len, self._texts.values()))
-            return len(self._texts) * self.shape.state_bytes + texts * self._row_bytes
-        of_path = [place.held.bytes_of_row for place in self._places.values()]
-        after = sum(size or self.shape.state_bytes for size in of_path)
-        if drafts:
-            after = 2 * after + sum(held.bytes for held in self._all_held())
-        return after + (tokens + drafts) * self._row_bytes
 
     def _rows_for(self, paths: Sequence[int]) -> RowsFor | None:
         """Where K and V of these paths are, if not in their memory (see `ReadsTexts.read`)."""

@@ -47,7 +47,6 @@ class PerPathCache(KVCache):
         self._listed: dict[tuple[int, int, Reach], ListedRows] = {}  # of the prepared batch
         # (path, number of its tokens) of the prepared batch
         self._batch: list[tuple[int, int]] = []
-        self._ends: list[int] = []  # how many tokens each of its paths has after it
 
     def _append(self, own: KVTensors, slot: int, key: Tensor, value: Tensor) -> None:
         """Store new K and V of a layer, (G, T, D) each, as the last of `own.rows` rows."""
@@ -113,27 +112,6 @@ class PerPathCache(KVCache):
             self._listed[key] = ListedRows(ranges(reach.first(positions), positions + 1))
         return self._listed[key]
 
-    def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows are in the order of the paths."""
-        paths, counts = zip(*self._batch, strict=True)
-        slot, parts = self._slots[layer], []
-        for path, k, v in zip(
-            paths, key[0].split(counts, 1), value[0].split(counts, 1), strict=True
-        ):
-            self._store(path, slot, k, v)
-            parts.append(self._seen(path, slot, k, v))
-        keys, values = zip(*parts, strict=True)
-        return torch.cat(keys, dim=1), torch.cat(values, dim=1)
-
-    def visible_rows(self) -> tuple[Tensor, Tensor]:
-        triangles = [
-            torch.ones(new, end, dtype=torch.bool).tril(end - new)
-            for (_, new), end in zip(self._batch, self._ends, strict=True)
-        ]
-        positions = torch.cat([torch.arange(end) for end in self._ends])
-        device = self.shape.device
-        return torch.block_diag(*triangles).bool().to(device), positions.to(device)
-
     def _make_batch(
         self,
         paths: Sequence[int],
@@ -144,7 +122,6 @@ class PerPathCache(KVCache):
         """A batch of the texts of these paths, each from position `starts[i]` on."""
         self._listed = {}
         self._batch = [(path, len(text)) for path, text in zip(paths, texts, strict=True)]
-        self._ends = [start + len(text) for text, start in zip(texts, starts, strict=True)]
         return batch_of(self, self.shape.device, texts, starts, logits_to_keep)
 
 

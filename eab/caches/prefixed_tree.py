@@ -70,7 +70,7 @@ class PrefixedTreeCache(TreeCache):
         prefixes: Prefixes,
         pool: KVPool | None = None,
     ) -> None:
-        super().__init__(shape, r, byte_limit, padded, pool=pool)
+        super().__init__(shape, r, byte_limit, padded, pool)
         self._prefixes = prefixes
         self._held: PrefixSegment | None = None  # the last segment that is read in place
         self._to_copy: list[Rows] = []
@@ -96,7 +96,7 @@ class PrefixedTreeCache(TreeCache):
         """How many leading segments, with these numbers of rows, are read in place."""
         plain = all(own.kind.reach == EVERYTHING and own.kind.returns_lse for own in self._layers)
         on_cpu = self.shape.device.type == "cpu"
-        if not (plain and on_cpu) or self.padded or self.shape.own_attention:
+        if not (plain and on_cpu) or self.padded:
             return 0
         short = [at for at, length in enumerate(lengths) if length < LEAST_IN_PLACE]
         return short[0] if short else len(lengths)
@@ -105,7 +105,8 @@ class PrefixedTreeCache(TreeCache):
         """Add them to the prefix cache."""
 
         def rows(start: int, end: int) -> Rows:
-            chosen = self.rows_of(path)[start - self.rows_in_place : end - self.rows_in_place]
+            first = self.rows_in_place
+            chosen = self._table.of_path(path)[start - first : end - first]
             return _rows_at(self._keys, chosen), _rows_at(self._values, chosen)
 
         self._prefixes.cache.add(self._prefixes.scope, text, rows)
@@ -125,8 +126,8 @@ class PrefixedTreeCache(TreeCache):
             self._copy()
         return self._after_prefix(super().prepare(paths, tokens, logits_to_keep))
 
-    def prepare_rows(self, now: NDArray[np.int64]) -> ForwardBatch:
-        return self._after_prefix(super().prepare_rows(now))
+    def prepare_freed(self, limit: int) -> ForwardBatch:
+        return self._after_prefix(super().prepare_freed(limit))
 
     def _copy(self) -> None:
         segments, self._to_copy = self._to_copy, []

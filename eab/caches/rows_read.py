@@ -6,7 +6,7 @@ under a mask or, if that reads less, the rows of each token gathered into one ba
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 import numpy as np
 import torch
@@ -28,13 +28,13 @@ class ListedRows:
     def attend(
         self, query: Tensor, keys: Tensor, values: Tensor, scale: float, layer: LayerAttention
     ) -> Tensor:
-        """See Reading."""
+        """See PlainRows."""
         return self._attend(query, keys, values, scale)[0]
 
     def attend_with_lse(
         self, query: Tensor, keys: Tensor, values: Tensor, scale: float
     ) -> tuple[Tensor, Tensor]:
-        """See Reading."""
+        """See PlainRows."""
         out, lse = self._attend(query, keys, values, scale)
         return out.transpose(0, 1), lse.t()
 
@@ -62,14 +62,16 @@ class PlainRows:
     def attend(
         self, query: Tensor, keys: Tensor, values: Tensor, scale: float, layer: LayerAttention
     ) -> Tensor:
-        """See Reading."""
+        """The output of attention, (T, H, D); query (H, T, D), K and V of all rows, (G, C, D)."""
         out = masked_attention(*self._inputs(query, keys, values), scale, layer)
         return self._by_token(out, len(keys))
 
     def attend_with_lse(
         self, query: Tensor, keys: Tensor, values: Tensor, scale: float
     ) -> tuple[Tensor, Tensor]:
-        """See Reading."""
+        """The same for an ordinary layer on a CPU, (H, T, D), and the log-sum-exp of the scores,
+        (H, T).
+        """
         found = attention_with_lse(*self._inputs(query, keys, values), scale)
         out, lse = (self._by_token(each, len(keys)) for each in (found[0], found[1][..., None]))
         return out.transpose(0, 1), lse[..., 0].t()
@@ -154,23 +156,7 @@ GATHERED_ROW_COST: Final = 8  # copied, and read by one token only
 FEW_TOKENS: Final = 4  # with fewer, reading the rows from memory takes the time
 
 
-class Reading(Protocol):
-    """The rows that a prepared batch reads in some of the layers.
-
-    The query is (H, T, D), keys and values are those of all rows, (G, C, D).
-    """
-
-    def attend(
-        self, query: Tensor, keys: Tensor, values: Tensor, scale: float, layer: LayerAttention
-    ) -> Tensor:
-        """The output of attention, (T, H, D)."""
-
-    def attend_with_lse(
-        self, query: Tensor, keys: Tensor, values: Tensor, scale: float
-    ) -> tuple[Tensor, Tensor]:
-        """The same for an ordinary layer on a CPU, (H, T, D), and the log-sum-exp of the scores,
-        (H, T).
-        """
+Reading: TypeAlias = ListedRows | PlainRows
 
 
 def plan_readings(

@@ -156,7 +156,6 @@ class KVShape:
     own: OwnMemory | None = None
     # The attention of each layer; empty if all layers are ordinary
     attention: tuple[LayerAttention, ...] = ()
-    own_attention: bool = False  # whether the model computes attention itself, over shown rows
     # Texts longer than this have different K and V, even of their first tokens (longrope); 0: none
     rope_switch: int = 0
 
@@ -240,7 +239,7 @@ class KVShape:
     @property
     def uses_static_buffers(self) -> bool:
         """Whether padded batches use static buffers, for CUDA graphs: on CUDA only."""
-        return self.device.type == "cuda" and not self.own_attention
+        return self.device.type == "cuda"
 
     @property
     def row_bytes(self) -> int:

@@ -29,7 +29,7 @@ from eab.caches.base import ForwardBatch, KVCache, logits_indices
 from eab.caches.growth import growth_step, should_shrink
 from eab.caches.kv_pool import KVPool, RowSet, StaticBufferPool
 from eab.caches.ledger import Ledger, check_limit
-from eab.caches.row_table import RowLists, RowTable, ranges
+from eab.caches.row_table import RowLists, RowTable
 from eab.caches.rows_read import MaskedRows, Reading, plan_readings
 from eab.caches.shape import EVERYTHING, KVShape, PlacedLayer, Reach, to_device
 from eab.config import AllocationStep
@@ -49,8 +49,6 @@ class TreeCache(KVCache):
         r: AllocationStep,
         byte_limit: int,
         padded: bool = False,
-        *,
-        static_buffers: bool = True,
         pool: KVPool | None = None,
     ) -> None:
         """Make an empty cache.
@@ -58,7 +56,6 @@ class TreeCache(KVCache):
         Args:
             r: Growth step in decode steps, or "auto" (`eab.caches.growth.growth_step`).
             padded: Whether attention also visits the spare rows.
-            static_buffers: Whether padded batches may use static buffers, if the shape allows.
             pool: Where its tensors come from, and return to.
         """
         self.shape, self.r, self.byte_limit, self.padded = shape, r, byte_limit, padded
@@ -68,7 +65,7 @@ class TreeCache(KVCache):
             for index, slot in enumerate(shape.slots)
         ]
         self._keys, self._values = shape.empty_tensors()  # (G, C, D) for each layer with its own
-        self._static_buffers = static_buffers and padded and shape.uses_static_buffers
+        self._static_buffers = padded and shape.uses_static_buffers
         self._pool = pool
         # Returns tensors to the pool
         self._give_back: weakref.finalize[..., TreeCache] | None = None
@@ -80,7 +77,6 @@ class TreeCache(KVCache):
         self._unreported: list[Growth] = []  # kept if the batch exceeds the memory limit
         # The prepared batch:
         self._rows = torch.empty(0, dtype=torch.int64)  # of its tokens, (T,)
-        self._whole = ranges(self._freed, self._freed)  # the rows of its paths
         self._lists: Sequence[RowLists] = ()  # what its tokens read of them, for each kind
         self._end = 0  # the first row after those that attention visits
         self._readings: Sequence[Reading] = ()  # one for each kind
@@ -138,9 +134,9 @@ class TreeCache(KVCache):
         def lists(reach: Reach) -> RowLists:
             return self._table.read_by(indices, reach.first(positions), positions)
 
-        last, self._whole = int(positions.max()), lists(EVERYTHING)
+        last, whole = int(positions.max()), lists(EVERYTHING)
         self._lists = [
-            self._whole if reach.sees_all_up_to(last) else lists(reach) for reach, *_ in self._kinds
+            whole if reach.sees_all_up_to(last) else lists(reach) for reach, *_ in self._kinds
         ]
         self._end = self.rows if self.padded else self.end
 
@@ -176,17 +172,6 @@ class TreeCache(KVCache):
             keys.index_copy_(1, self._rows, key[0])
             values.index_copy_(1, self._rows, value[0])
         return keys, values
-
-    def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """See `eab.models.rows_as_past.ShowsRows`."""
-        keys, values = self._store(layer, key, value)
-        return keys[:, : self._end], values[:, : self._end]
-
-    def visible_rows(self) -> tuple[Tensor, Tensor]:
-        """See `eab.models.rows_as_past.ShowsRows`."""
-        seen, positions = self._whole.mask(self._end), self._table.positions[: self._end]
-        shown = to_device(self.shape.device, seen, positions)
-        return shown[0], shown[1]
 
     def _allocate(self, count: int, paths: Sequence[int]) -> NDArray[np.int64]:
         """The `count` lowest free rows; if there are not as many, the tensors grow."""
@@ -279,12 +264,12 @@ class TreeCache(KVCache):
     def bytes_freeable(self) -> int:
         return self.bytes_held
 
-    def most_bytes_after(self, tokens: int, paths: int, drafts: int, rows: int) -> int:
-        used, new, after = self._table.count, tokens + drafts, self.rows
+    def most_bytes_after(self, tokens: int, paths: int, rows: int) -> int:
+        used, after = self._table.count, self.rows
         if self.freed_tokens:
             return after * self.shape.row_bytes
-        if used + new > after:
-            after = self._rounded(after + max(self._ahead(used, paths), new))
+        if used + tokens > after:
+            after = self._rounded(after + max(self._ahead(used, paths), tokens))
         return max(rows, after) * self.shape.row_bytes
 
     def free(self) -> None:
@@ -300,11 +285,7 @@ class TreeCache(KVCache):
         return len(self._freed)
 
     def prepare_freed(self, limit: int) -> ForwardBatch:
-        return self.prepare_rows(self._freed[:limit])
-
-    def prepare_rows(self, now: NDArray[np.int64]) -> ForwardBatch:
-        """The batch of these freed rows; the rows before them in their paths must be computed."""
-        self._freed = self._freed[~np.isin(self._freed, now)]
+        now, self._freed = self._freed[:limit], self._freed[limit:]
         if not self._keys[0].shape[1]:
             for tensors in (self._keys, self._values):  # zeroed, as in `_reallocate`
                 tensors[:] = [old.new_zeros((len(old), self.rows, old.shape[2])) for old in tensors]
@@ -324,10 +305,6 @@ class TreeCache(KVCache):
     def trim(self, path: int, length: int) -> None:
         """Only bookkeeping."""
         self._table.trim(path, length)
-
-    def rows_of(self, path: int) -> NDArray[np.int64]:
-        """The rows that a path sees, in the order of its text."""
-        return self._table.of_path(path)
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
         rows_used = self._table.count

@@ -108,8 +108,8 @@ class Generation:
     def most_bytes_next(self) -> int:
         """The most bytes that the cache can hold, and free, after the next pass."""
         paths = len(self.selected)
-        drafts, rows = self.drafting.most(paths), self._initial_rows()
-        return self.cache.most_bytes_after(self.pending_tokens, paths, drafts, rows)
+        tokens = self.pending_tokens + self.drafting.most(paths)
+        return self.cache.most_bytes_after(tokens, paths, self._initial_rows())
 
     def reuse_prefix(self) -> None:
         """Reuse the part of the prompt that the prefix cache holds, before the first pass."""

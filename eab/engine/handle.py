@@ -203,7 +203,7 @@ class Handle:
         ) and self.prefixes.fits(len(text))
 
     def preempt(self) -> None:
-        """Free its rows and states, if its cache can; the run recomputes them later."""
+        """Free its rows, if its cache can; the run recomputes them later."""
         if self.generation.cache.bytes_freeable:
             self.generation.cache.free()
             self.preemptions += 1

@@ -17,12 +17,13 @@ class KVNeed:
 
 
 def kv_need(model: LanguageModel, draft: LanguageModel | None, request: Request) -> KVNeed:
-    """The bytes that a run needs, from its settings. Only a tree cache, or a model's own memory,
-    can be freed; any other cache, and that of a draft model, counts at its largest from the start.
+    """The bytes that a run needs, from its settings. Only a tree cache can be freed; any other
+    cache, a model's own memory, and the cache of a draft model, counts at its largest from the
+    start.
     """
     config, prompt = request.config, len(encode(model, request))
     limit, steps = config.kv_limit_mib * 2**20, config.max_new_tokens
-    freed = config.cache == "tree"
+    freed = config.cache == "tree" and model.kv_shape.own is None
     models = [model] * (not freed) + [draft] * (draft is not None and config.drafter == "model")
     fixed = sum(min(_bytes(llm, config, prompt, steps), limit) for llm in models if llm is not None)
     at_once = config.r != AUTO and config.r >= steps
@@ -36,4 +37,6 @@ def _bytes(model: LanguageModel, config: BranchingConfig, prompt: int, steps: in
     has_rows = shape.own is None or bool(shape.own.shared_layers)
     shared = config.cache in ("tree", "paged", "concat-cow") and has_rows
     rows = prompt * (1 if shared else config.max_paths) + config.max_paths * steps
-    return rows * shape.row_bytes + config.max_paths * shape.state_bytes
+    held = rows * shape.row_bytes + config.max_paths * shape.state_bytes
+    # A memory of its own is copied before it reads draft tokens.
+    return 2 * held if shape.own is not None and config.drafter != "none" else held

@@ -18,7 +18,9 @@ import torch
 from eab.caches.baselines import DeepCopyCache
 from eab.caches.growth import CacheWorkload, CostModel, best_r, in_whole_blocks
 from eab.caches.shape import KVShape
-from eab.caches.timing import (
+from eab.events import Progressed, RunEnded
+from eab.labs.bmc import CONCAT, Experiment
+from eab.labs.decode_steps import (
     NO_LIMIT,
     Calibrator,
     RunBatch,
@@ -31,8 +33,6 @@ from eab.caches.timing import (
     time_spare_rows,
     time_step,
 )
-from eab.events import Progressed, RunEnded
-from eab.labs.bmc import CONCAT, Experiment
 from eab.labs.measurement import Counter, LabBegan, LabEvent, Row, Values, repeat_words
 from eab.models.base import LanguageModel, refuse_own_memory
 from eab.models.machine import describe_machine

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from eab.assets import ASSETS
-from eab.caches.timing import NO_LIMIT, now, prefilled_tree, time_step
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.events import Progressed, RunEnded
 from eab.formatting import counted
+from eab.labs.decode_steps import NO_LIMIT, now, prefilled_tree, time_step
 from eab.labs.measurement import Counter, LabBegan, LabEvent, Row, Values
 from eab.models.base import LanguageModel, refuse_own_memory
 from eab.models.machine import describe_machine

@@ -27,7 +27,6 @@ from eab.errors import ModelError
 from eab.formatting import reason_of
 from eab.models.configuration import ADVICE
 from eab.models.machine import is_out_of_memory
-from eab.models.rows_as_past import PastRecord, biases_at, place_biases
 
 MAX_POSITION: Final = 2**17  # longer contexts are checked up to here only
 _NUMBER_OF_PROBES: Final = 16  # positions, in addition to those next to the limits
@@ -184,25 +183,24 @@ def read_attention(model: PreTrainedModel, tokens: list[int], context: int) -> K
             know, or positions do not start at 0.
     """
     record, plain = note_attention(model, tokens, context)
-    if not record.layers:
-        return read_rows(model, tokens, plain)
-    positions = torch.arange(len(tokens), device=model.device)[None]
-    placed = _plain_logits(model, tokens, position_ids=positions)
     layers = [layer for layer in record.attention if layer is not None]
-    config, reason = model.config.get_text_config(), None
-    if record.layers != list(range(len(record.layers))) or len(record.layers) not in _depths(
-        config
-    ):
+    config, reason, count = model.config.get_text_config(), None, len(record.layers)
+    if not count:
+        reason = "has no attention that accepts another cache (it is recurrent, or has its own)"
+    elif record.layers != [*range(count)] or count not in _depths(config):
         reason = "does not call the attention of transformers exactly once per layer"
-    elif len(layers) < len(record.layers):
+    elif len(layers) < count:
         reason = (
             "lets a token read later tokens, or earlier ones by an unknown rule, or adds to its "
             "attention scores"
         )
-    elif not _are_alike(placed, plain, model.dtype):
+    elif not _counts_from_0(model, tokens, plain):
         reason = "does not number the positions of a text from 0"
     if reason:
-        raise _refusal(config.model_type, reason)
+        raise ModelError(
+            f"the model family {config.model_type!r} {reason}, which the caches cannot serve. "
+            f"{ADVICE}"
+        )
     return shape_of(layers, model)
 
 
@@ -215,46 +213,12 @@ def note_attention(
         return record, _plain_logits(model, tokens)
 
 
-def read_rows(model: PreTrainedModel, tokens: list[int], plain: Tensor) -> KVShape:
-    """The rows of a model that computes attention itself (see eab.models.rows_as_past).
-
-    Args:
-        plain: The logits of these tokens in an ordinary forward pass.
-    """
-    config, record, count = model.config.get_text_config(), PastRecord(), len(tokens)
-    hidden = torch.finfo(model.dtype).min
-    mask = torch.full((count, count), hidden, dtype=model.dtype, device=model.device).triu(1)
-    positions = torch.arange(count, device=model.device)
-    reason = "has no attention that accepts another cache (it is recurrent, or has its own)"
-    place_biases(model)
-    try:
-        with biases_at(positions):
-            placed = _plain_logits(
-                model,
-                tokens,
-                position_ids=positions[None],
-                attention_mask=mask[None, None],
-                past_key_values=record,
-            )
-    except ModelError as error:
-        raise _refusal(config.model_type, reason) from error
-    once = record.layers == list(range(len(record.layers)))
-    same = placed.shape == plain.shape and _are_alike(placed, plain, model.dtype)
-    if not (once and same and len(record.layers) in _depths(config)):
-        raise _refusal(config.model_type, reason)
-    shape = shape_of([LayerAttention(rows=rows) for rows in record.rows], model)
-    return replace(shape, own_attention=True)
-
-
-def _are_alike(placed: Tensor, plain: Tensor, dtype: torch.dtype) -> bool:
-    limit = _POSITION_ERROR.get(dtype, _POSITION_ERROR_OF_NARROW)
+def _counts_from_0(model: PreTrainedModel, tokens: list[int], plain: Tensor) -> bool:
+    """Whether the logits are the same with positions 0, 1, 2 ..."""
+    positions = torch.arange(len(tokens), device=model.device)[None]
+    placed = _plain_logits(model, tokens, position_ids=positions)
+    limit = _POSITION_ERROR.get(model.dtype, _POSITION_ERROR_OF_NARROW)
     return bool((placed - plain).abs().max() <= limit * plain.abs().max())
-
-
-def _refusal(family: str, reason: str) -> ModelError:
-    return ModelError(
-        f"the model family {family!r} {reason}, which the caches cannot serve. {ADVICE}"
-    )
 
 
 def _depths(config: Any) -> set[int]:

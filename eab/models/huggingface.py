@@ -42,7 +42,6 @@ from eab.models.configuration import (
 from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
 from eab.models.machine import total_memory
 from eab.models.own_decoder import OwnDecoder, own_decoder
-from eab.models.rows_as_past import logits_by_rows
 from eab.models.transformers_model import TransformersModel, tokens_to_check
 from eab.models.weights import AS_LOADED_WEIGHTS, StoredWeights
 from eab.weight_formats import AS_LOADED
@@ -92,7 +91,7 @@ class HuggingFaceModel(TransformersModel):
             if self.kv_shape.uses_static_buffers:
                 self._graph_runner = self._make_graph_runner()
                 self.kv_pool = KVPool(self.kv_shape, total_memory(shape.device) // POOL_SHARE)
-            self._plain_last = self._logits_without_cache(before)
+            self._plain_last = self._plain_logits(before, self._tokens_to_check)[-1]
             self._check_against_plain_forward()
             if switches:
                 self._check_long_texts(before)
@@ -107,8 +106,6 @@ class HuggingFaceModel(TransformersModel):
         return self._forward(batches)
 
     def _forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
-        if self.kv_shape.own_attention:
-            return torch.cat([self._forward_by_rows(batch) for batch in batches])
         long = batches[0].long
         if any(batch.long != long for batch in batches):
             return torch.cat([self._forward([batch]) for batch in batches])
@@ -128,11 +125,6 @@ class HuggingFaceModel(TransformersModel):
                 **more,
             ).logits
         return logits[0] if self._keeps_logits else logits[0, logits_indices]
-
-    def _forward_by_rows(self, batch: ForwardBatch) -> Tensor:
-        kept = {"logits_to_keep": batch.logits_indices} if self._keeps_logits else {}
-        logits = logits_by_rows(self._model, batch, **kept)[0]
-        return logits if self._keeps_logits else logits[batch.logits_indices]
 
     @property
     def _no_mask(self) -> Tensor:
@@ -164,7 +156,7 @@ class HuggingFaceModel(TransformersModel):
 
     def _use_own_decoder(self) -> None:
         """Use the decoder of this project if it agrees with transformers' code."""
-        if self.kv_shape.own_attention or self._counts_from_past:
+        if self._counts_from_past:
             return
         is_rounded = self.stored.weights != AS_LOADED
         # The model keeps tensors that are merged: they are of the kind of its own.
@@ -192,14 +184,10 @@ class HuggingFaceModel(TransformersModel):
     @torch.inference_mode()
     def _check_long_texts(self, implementation: str) -> None:
         """Check the logits before a last token whose position is beyond the original length."""
-        tokens, original = self._tokens_to_check, self.kv_shape.rope_switch
-        tokens = tokens[:original]
-        ids = torch.tensor([[*tokens, 0]], device=self.kv_shape.device)
+        original = self.kv_shape.rope_switch
+        tokens = self._tokens_to_check[:original]
         positions = torch.tensor([[*range(len(tokens)), original]], device=self.kv_shape.device)
-        use_attention(self._model, implementation)
-        with attention_kernels(self.kv_shape.device):
-            plain = self._model(ids, position_ids=positions, use_cache=False).logits[0, -2].float()
-        use_attention(self._model, ATTENTION)
+        plain = self._plain_logits(implementation, [*tokens, 0], position_ids=positions)[-2]
         cache = TreeCache(self.kv_shape, 1, _NO_LIMIT)
         for part in (tokens[:-3], tokens[-3:]):
             ours = self.forward([replace(cache.prepare([0], [part]), long=True)])[-1].float()
@@ -219,12 +207,12 @@ class HuggingFaceModel(TransformersModel):
         return tokens_to_check(length, self.card.vocab_size)
 
     @torch.inference_mode()
-    def _logits_without_cache(self, implementation: str) -> Tensor:
-        """The last logits of the check text, with an attention implementation of transformers."""
+    def _plain_logits(self, implementation: str, tokens: list[int], **arguments: Tensor) -> Tensor:
+        """The logits of a text, (T, V), by an attention of transformers, without a cache."""
         use_attention(self._model, implementation)
-        ids = torch.tensor([self._tokens_to_check], device=self.kv_shape.device)
+        ids = torch.tensor([tokens], device=self.kv_shape.device)
         with attention_kernels(self.kv_shape.device):
-            logits: Tensor = self._model(ids, use_cache=False).logits[0, -1].float()
+            logits: Tensor = self._model(ids, use_cache=False, **arguments).logits[0].float()
         use_attention(self._model, ATTENTION)
         return logits
 
@@ -235,22 +223,11 @@ class HuggingFaceModel(TransformersModel):
         """
         tokens = self._tokens_to_check
         cache = TreeCache(self.kv_shape, len(tokens) if padded else 1, _NO_LIMIT, padded)
-        if self.kv_shape.own_attention:
-            return _difference(self._scrambled(cache, tokens)[-1], self._plain_last)
         parts = [tokens[:-3], tokens[-3:]]
         if padded:
             parts = [tokens[:-5], *([token] for token in tokens[-5:])]
         outputs = [self.forward([cache.prepare([0], [part])]) for part in parts if part]
         return _difference(outputs[-1][-1], self._plain_last)
-
-    def _scrambled(self, cache: TreeCache, tokens: list[int]) -> Tensor:
-        """The last logits when the rows are not in the order of the positions."""
-        first, middle, last = tokens[:3], tokens[3:-3], tokens[-3:]
-        self.forward([cache.prepare([0], [first])])
-        cache.fork(0, [1, 2])
-        self.forward([cache.prepare([2, 1], [middle[::-1], middle])])
-        cache.release(2)
-        return self.forward([cache.prepare([1], [last])])
 
 
 def _inputs_of(batches: Sequence[ForwardBatch]) -> tuple[Tensor, Tensor, Tensor]:

@@ -24,7 +24,7 @@ from eab.models.cache_attention import follow_layers, our_attention, stop_betwee
 from eab.models.configuration import ADVICE, impossible_window, own_context, refuse_without_text
 from eab.models.huggingface import HuggingFaceModel, layer_rows
 from eab.models.own_reader import OwnReader, checked_reader, measured_memory
-from eab.models.transformers_model import TransformersModel, max_error, reach_words, tokens_to_check
+from eab.models.transformers_model import TransformersModel, reach_words, tokens_to_check
 from eab.models.weights import AS_LOADED_WEIGHTS, StoredWeights
 
 
@@ -45,23 +45,26 @@ def with_cache(
         return HuggingFaceModel(model, tokenizer, name, stored, sha256)
     except ModelError as error:
         reason = str(error).removesuffix(f". {ADVICE}")
-    with suppress(ModelError):
-        return HybridModel(model, tokenizer, name, stored, sha256)
+    follow_layers(model)
+    with suppress(ModelError), our_attention(model, f"{name} is not a hybrid model"):
+        return OwnCacheModel(model, tokenizer, name, stored, sha256)
     try:
-        return OwnCacheModel(model, tokenizer, name, reason, stored, sha256)
+        return OwnCacheModel(model, tokenizer, name, stored, sha256, reason)
     except ModelError as error:
         window = impossible_window(model.config.get_text_config())
         raise ModelError(window or f"{error}. {ADVICE}") from None
 
 
 class OwnCacheModel(TransformersModel):
-    """A transformers LanguageModel with its own memory.
+    """A transformers LanguageModel with its own memory. That of a hybrid model consists of states;
+    the rows of its attention layers, which must call our attention, are in a tree cache.
 
     Args:
-        reason: Why our caches cannot serve it, as part of a sentence.
+        reason: Why our caches cannot serve it, as part of a sentence; empty for a hybrid model.
 
     Raises:
-        ModelError: It is not causal, or its logits differ with and without its memory.
+        ModelError: It is not causal, its logits differ with and without its memory, or it is no
+            hybrid model.
     """
 
     def __init__(
@@ -69,21 +72,23 @@ class OwnCacheModel(TransformersModel):
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         name: str,
-        reason: str,
         stored: StoredWeights = AS_LOADED_WEIGHTS,
         sha256: str = "",
+        reason: str = "",
     ) -> None:
         config = model.config.get_text_config()
         context = own_context(config)
-        model.eval()
-        self._reader = checked_reader(model, config.vocab_size, context, max_error(model, stored))
-        memory = measured_memory(self._reader, model.device, context)
-        shape = _shape(config, model, memory)
         super().__init__(model, tokenizer, name, context, stored)
-        self._describe(shape, sha256)
-        words = f"Nothing is shared between paths, because {reason}. {_words(self._reader, memory)}"
+        rows = None if reason else _rows_of_attention(model, config.vocab_size, context)
+        self._reader = checked_reader(model, config.vocab_size, context, self._max_error, rows)
+        memory = measured_memory(self._reader, model.device, context)
+        shape = _shape(config, model, memory) if rows is None else _with_states(rows, memory)
+        self._describe(shape, sha256, layer_rows(shape))
         self.card = structs.replace(
-            self.card, own_memory=words, state_bytes=memory.state_bytes, shares_rows=False
+            self.card,
+            own_memory=_words(self._reader, shape, reason),
+            state_bytes=memory.state_bytes,
+            shares_rows=not reason,
         )
         stop_between_layers(model)
 
@@ -94,45 +99,6 @@ class OwnCacheModel(TransformersModel):
             assert isinstance(batch.cache, OwnCache)
             logits.append(batch.cache.read(self._reader))
         return logits[0] if len(logits) == 1 else torch.cat(logits)
-
-
-class HybridModel(OwnCacheModel):
-    """A transformers LanguageModel whose attention layers keep their rows in a tree cache, and
-    whose other layers keep states.
-
-    Raises:
-        ModelError: It is not such a model, or its logits differ.
-    """
-
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        name: str,
-        stored: StoredWeights = AS_LOADED_WEIGHTS,
-        sha256: str = "",
-    ) -> None:
-        config = model.eval().config.get_text_config()
-        context = own_context(config)
-        follow_layers(model)
-        with our_attention(model, f"{name} is not a hybrid model"):
-            shape = _rows_of_attention(model, config.vocab_size, context)
-            limit = max_error(model, stored)
-            self._reader = checked_reader(model, config.vocab_size, context, limit, shape)
-            state = measured_memory(self._reader, model.device, context)
-        TransformersModel.__init__(self, model, tokenizer, name, context, stored)
-        assert shape.own is not None
-        own = replace(state, row_bytes=shape.row_bytes, shared_layers=shape.own.shared_layers)
-        shape = replace(shape, own=own)
-        self._describe(shape, sha256, layer_rows(shape))
-        words = (
-            f"The KV rows of {counted(shape.layers, 'attention layer')} are shared between paths, "
-            f"{human_bytes(shape.row_bytes)} for each token. Each path has a copy of the states of "
-            f"the other layers, {human_bytes(state.state_bytes)}, whatever the length of its text."
-            f"{reach_words(shape)}"
-        )
-        self.card = structs.replace(self.card, own_memory=words, state_bytes=state.state_bytes)
-        stop_between_layers(model)
 
 
 def _rows_of_attention(model: PreTrainedModel, vocab_size: int, context: int) -> KVShape:
@@ -147,23 +113,37 @@ def _rows_of_attention(model: PreTrainedModel, vocab_size: int, context: int) ->
     return replace(shape, own=OwnMemory(shape.row_bytes, 0, shared_layers=numbers))
 
 
-def _words(reader: OwnReader, memory: OwnMemory) -> str:
-    if reader.failure:
+def _with_states(rows: KVShape, states: OwnMemory) -> KVShape:
+    assert rows.own is not None
+    shared = rows.own.shared_layers
+    return replace(rows, own=replace(states, row_bytes=rows.row_bytes, shared_layers=shared))
+
+
+def _words(reader: OwnReader, shape: KVShape, reason: str) -> str:
+    """What is shared between paths, and what each has."""
+    row, state = human_bytes(shape.row_bytes), human_bytes(shape.state_bytes)
+    if not reason:
         return (
+            f"The KV rows of {counted(shape.layers, 'attention layer')} are shared between paths, "
+            f"{row} for each token. Each path has a copy of the states of the other layers, "
+            f"{state}, whatever the length of its text.{reach_words(shape)}"
+        )
+    size = f"{row} for each token and {state} of states"
+    if not shape.row_bytes:
+        size = f"{state} of states, whatever the length of its text"
+    elif not shape.state_bytes:
+        size = f"{row} for each token"
+    has = f"Each path has a copy of transformers' own memory: {size}."
+    if reader.failure:
+        has = (
             f"It does not run with the cache of transformers ({reader.failure}), so every step "
             "reads the whole text again."
         )
-    if not reader.convention.keeps:
-        return "Its own memory changes the logits, so every step reads the whole text again."
-    if not reader.keeps_memory:
-        return "The model keeps no memory: every step reads the whole text again."
-    row, state = human_bytes(memory.row_bytes), human_bytes(memory.state_bytes)
-    size = f"{row} for each token and {state} of states"
-    if not memory.row_bytes:
-        size = f"{state} of states, whatever the length of its text"
-    elif not memory.state_bytes:
-        size = f"{row} for each token"
-    return f"Each path has a copy of transformers' own memory: {size}."
+    elif not reader.convention.keeps:
+        has = "Its own memory changes the logits, so every step reads the whole text again."
+    elif not reader.keeps_memory:
+        has = "The model keeps no memory: every step reads the whole text again."
+    return f"Nothing is shared between paths, because {reason}. {has}"
 
 
 def _shape(config: Any, model: PreTrainedModel, memory: OwnMemory) -> KVShape:

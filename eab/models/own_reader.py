@@ -31,8 +31,8 @@ from eab.models.attention_calls import check_not_nan, naming_the_family
 from eab.models.cache_attention import running
 from eab.models.configuration import LONGEST_CHECKED_WINDOW, impossible_window, windows
 from eab.models.machine import is_out_of_memory
-from eab.models.rows_as_past import without_rows
 from eab.models.transformers_model import tokens_to_check
+from eab.models.without_rows import without_rows
 
 _ARGUMENTS: Final = ("past_key_values", "cache_params", "state")
 

@@ -1,15 +1,14 @@
 """The base class of all transformers models, whoever keeps their memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import starmap
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from eab.branching.presets import START
-from eab.caches.base import ForwardBatch
 from eab.caches.shape import EVERYTHING, KVShape, Reach
 from eab.config import BranchingConfig
 from eab.events import LayerRow, ModelCard, WindowRows
@@ -125,12 +124,7 @@ class TransformersModel(LanguageModel):
             thinking=markers_in(str(self._tokenizer.chat_template)),
         )
 
-    def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
-        """See `eab.models.base.LanguageModel`."""
-        raise NotImplementedError
-
     def fingerprint(self, exact: bool = True) -> str:
-        """See `eab.models.fingerprint`."""
         return fingerprint(self._model, exact)
 
     @property
@@ -146,19 +140,15 @@ class TransformersModel(LanguageModel):
     def encode(
         self, prompt: Prompt, config: BranchingConfig = START, parse_special: bool = False
     ) -> tuple[int, ...]:
-        """See `eab.models.base.LanguageModel`."""
         return self._encode(self.card.name, prompt, config, parse_special)
 
     def encode_following(self, text: str) -> tuple[int, ...]:
-        """See `eab.models.base.LanguageModel`."""
         return self._encode.following(text)
 
     def text(self, token: int) -> str:
-        """See `eab.models.base.LanguageModel`."""
         return self._texts[token]
 
     def is_special(self, token: int) -> bool:
-        """See `eab.models.base.LanguageModel`."""
         return self._texts.is_special(token)
 
     @property

@@ -21,9 +21,9 @@ from eab import compiled
 from eab.analysis.kv_allocation import demand_of
 from eab.caches.growth import CostModel
 from eab.caches.shape import KVShape
-from eab.caches.timing import Calibrator, calibrate
 from eab.caches.tree import TreeCache
 from eab.events import Progressed, RowsAllocated
+from eab.labs.decode_steps import Calibrator, calibrate
 from eab.lessons import bundled_runs
 from eab.record import dumps, loads
 from eab.run import RunState, fold

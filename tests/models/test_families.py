@@ -47,7 +47,6 @@ def test_a_family_runs_as_the_table_says(family: Family, words):
         return
     ours = wrap_model(copy.deepcopy(plain), words)
     shape = ours.kv_shape
-    assert shape.own_attention == (family.way == "tree, own attention")
     assert (shape.own is not None) == (family.way == "own cache")
     events = events_of(ours, PROMPT, CONFIG)
     run = fold(events)

@@ -20,7 +20,6 @@ from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import wrap_model
 from eab.run import RunFold
 
-LOCAL = {"attention_types": [[["global", "local"], 1]], "spread": 0.3}
 EXPERTS = {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 6}
 TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{{ message['role'] }} {{ message['content'] }} {% endfor %}"
@@ -34,9 +33,8 @@ TEMPLATE = (
         (lambda: tiny("T5Config"), "'t5' is an encoder-decoder model"),
         (lambda: tiny("MambaConfig", state_size=4), "'mamba' has recurrent layers"),
         (lambda: tiny("OpenAIGPTConfig"), "'openai-gpt' has no attention that accepts"),
-        (lambda: tiny("GPTNeoConfig", **LOCAL), "gpt_neo. computes different logits with a tree"),
     ],
-    ids=["encoder-decoder", "recurrent", "no cache", "rows by their order"],
+    ids=["encoder-decoder", "recurrent", "own attention"],
 )
 def test_a_family_that_the_caches_cannot_serve_is_refused_with_an_explanation(make, reason, words):
     with pytest.raises(ModelError, match=reason):

@@ -11,10 +11,10 @@ import torch
 from tiny_models import tiny
 from transformers import PreTrainedModel
 
-# tree: rows shared in the tree cache; tree, own attention: likewise, with attention by the model's
-# own code; tree and states: rows in the tree, and the states of other layers copied for each path;
-# own cache: transformers' cache, copied for each path; refused: an error at loading
-Way = Literal["tree", "tree, own attention", "tree and states", "own cache", "refused"]
+# tree: rows shared in the tree cache; tree and states: rows in the tree, and the states of other
+# layers copied for each path; own cache: transformers' cache, copied for each path; refused: an
+# error at loading
+Way = Literal["tree", "tree and states", "own cache", "refused"]
 
 HEADS = {"head_dim": 8}
 EXPERTS = {"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2}
@@ -244,33 +244,17 @@ FAMILIES = (
     Family("BioGPT", "BioGptConfig", PLAIN),
     Family("BART, its decoder", "BartConfig", "positions counted from a cache", BART, quick=True),
     Family("CTRL", "CTRLConfig", PLAIN, {"dff": 48}),
-    Family(
-        "BLOOM",
-        "BloomConfig",
-        "biases by distance",
-        way="tree, own attention",
-        quick=True,
-        **ROUNDED,
-    ),
-    Family("MPT", "MptConfig", "biases by distance", way="tree, own attention", **ROUNDED),
-    Family("Falcon", "FalconConfig", "own code", {"alibi": False}, way="tree, own attention"),
-    Family(
-        "GPT-J", "GPTJConfig", "own code", {"rotary_dim": 4}, way="tree, own attention", **ROUNDED
-    ),
-    Family(
-        "CodeGen",
-        "CodeGenConfig",
-        "own code",
-        {"rotary_dim": 4},
-        way="tree, own attention",
-        **ROUNDED,
-    ),
+    Family("BLOOM", "BloomConfig", "biases by distance", way="own cache", quick=True, **ROUNDED),
+    Family("MPT", "MptConfig", "biases by distance", way="own cache", **ROUNDED),
+    Family("Falcon", "FalconConfig", "own code", {"alibi": False}, way="own cache"),
+    Family("GPT-J", "GPTJConfig", "own code", {"rotary_dim": 4}, way="own cache", **ROUNDED),
+    Family("CodeGen", "CodeGenConfig", "own code", {"rotary_dim": 4}, way="own cache", **ROUNDED),
     Family(
         "XGLM",
         "XGLMConfig",
         "own code",
         {"d_model": 32, "ffn_dim": 48, "num_layers": 4, "attention_heads": 4},
-        way="tree, own attention",
+        way="own cache",
         **SINGLE,
     ),
     Family(

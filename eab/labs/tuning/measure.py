@@ -146,7 +146,7 @@ def load_rule(name: str) -> SameAnswer:
     check_rule(name)
     if name in RULES:
         return RULES[name]
-    from eab.models.entailment import load_entailment
+    from eab.labs.tuning.entailment import load_entailment
 
     return load_entailment(_model_of(name))
 

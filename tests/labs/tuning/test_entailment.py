@@ -15,11 +15,11 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 from eab.analysis.same_answer import exact, grouped
 from eab.config import BranchingConfig
 from eab.errors import ConfigError, ModelError
+from eab.labs.tuning.entailment import load_entailment
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.measure import Measurement, load_rule
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.sweeping import sweep
-from eab.models.entailment import load_entailment
 
 WORDS = ["[PAD]", "[UNK]", "It", "is", "Paris", "Lyon", "Where", "?"]
 GRID = Grid(base=BranchingConfig(max_new_tokens=4), seeds=range(3))

@@ -36,7 +36,8 @@ class TimedTreeCache(TreeCache):
     """
 
     def __init__(self, shape: KVShape, r: AllocationStep, padded: bool) -> None:
-        super().__init__(shape, r, NO_LIMIT, padded, static_buffers=False)
+        super().__init__(shape, r, NO_LIMIT, padded)
+        self._static_buffers = False
         self.growth_seconds = 0.0
 
     def grow(self, more: int) -> Growth:
