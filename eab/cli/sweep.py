@@ -23,7 +23,7 @@ from eab.labs.tuning.frontier import varying
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.measure import PART, SAME_ANSWER, Measurement
 from eab.labs.tuning.prompt_sets import SETS, TuningPrompt, labelled_prompt, read_prompts
-from eab.labs.tuning.report import TABLE
+from eab.labs.tuning.report import SAMPLES, TABLE
 from eab.labs.tuning.sweeping import Executor, SweepStep, sweep_with
 
 if TYPE_CHECKING:
@@ -50,9 +50,10 @@ def sweep(
     prompts: Annotated[
         str,
         typer.Argument(
-            help=f"A bundled set ({', '.join(SETS)}), or a file: JSON lines with a prompt and "
-            "optionally an id, a group, answers or a distribution; .csv with the same "
-            "columns; .txt with one prompt per line; - reads JSON lines from standard input."
+            help=f"A bundled set ({', '.join(SETS)}), or a file: JSON lines with a prompt or "
+            "messages and optionally an id, a group, answers or a distribution, and settings; "
+            ".csv with the same columns; .txt with one prompt per line; - reads JSON lines from "
+            "standard input."
         ),
     ],
     out: Annotated[
@@ -69,7 +70,9 @@ def sweep(
         typer.Option(help="Measure how likely texts are that contain this, ignoring case."),
     ] = "",
     prefix_cache: options.PrefixCache = True,
-    runs: Annotated[bool, typer.Option(help="Save the run of every cell as a run file.")] = False,
+    runs: Annotated[
+        bool, typer.Option(help="Save every run as a run file, and a table of all samples.")
+    ] = False,
     ray: Annotated[
         str,
         typer.Option(
@@ -82,14 +85,15 @@ def sweep(
         typer.Option(min=1, help=("With --ray: number of workers, each of which loads the model.")),
     ] = 2,
 ) -> None:
-    """Try many settings on many prompts. Repeating the command makes only the missing cells.
+    """Run many prompts, with one setting or many. Repeating the command makes only what is missing.
 
     A setting takes a list (0.3,0.65) or a range (0.2:1.2:0.2); all combinations are run.
     """
     asked = [labelled_prompt(prompt, label) for prompt in read_prompts(prompts)[::every]]
-    progress.note(prompt.request(grid.base) for prompt in asked)
+    progress.note(prompt.request(prompt.config(grid.base)) for prompt in asked)
     measurement = Measurement(check_part(answers), same_answer, runs, prefix_cache)
-    drafts = "model" in (grid.base.drafter, *grid.varied.get("drafter", ()))
+    drafters = {prompt.config(grid.base).drafter for prompt in asked}
+    drafts = "model" in drafters.union(grid.varied.get("drafter", ()))
     if ray and drafts:
         raise ConfigError("the drafter model does not work with --ray yet; choose another drafter")
     made = _SweepProgress()
@@ -169,6 +173,11 @@ def _report(out: Path, made: _SweepProgress, stopped: bool) -> None:
             f"{counted(last.done, 'cell')}{before} in {out / TABLE}; {last.resimulated:,} of them "
             f"({last.resimulated / last.done:.0%}) without the model."
         )
+        if (samples := out / SAMPLES).exists():
+            import pandas as pd
+
+            table = pd.read_parquet(samples, columns=["id"])
+            print(f"{counted(len(table), 'sample')} of the runs in {samples}.")
     problems = "\n  ".join([f"{counted(last.failed, 'cell')} could not be made:", *made.problems])
     left = f"Stopped with {counted(last.total - last.done - last.failed, 'cell')} left. "
     left += "Repeat the command to continue."
