@@ -15,9 +15,8 @@ from eab.analysis.same_answer import SameAnswer, exact
 from eab.cli import models, options, progress, terminal
 from eab.cli.app_server import open_app, site
 from eab.cli.check import check
-from eab.cli.evaluation import evaluate
 from eab.cli.samples import import_samples
-from eab.cli.sweep import sweep
+from eab.cli.sweep import evaluate, sweep
 from eab.config import OF_DISTRIBUTION, SETTINGS, BranchingConfig
 from eab.engine.request import Request
 from eab.errors import EabError, PromptError, RunsError

@@ -5,8 +5,16 @@ from typing import Final
 import pandas as pd
 
 from eab.analysis.kv_allocation import SCHEMES, KvAllocation, Scheme
-from eab.figures.charts import BLUE, GREY, ORANGE, bar_pattern, byte_unit, laid_out
-from eab.figures.drawing import go, make_subplots
+from eab.figures.charts import (
+    BLUE,
+    GREY,
+    ORANGE,
+    bar_pattern,
+    byte_unit,
+    go,
+    laid_out,
+    make_subplots,
+)
 from eab.figures.tables import text_table
 from eab.formatting import human_bytes, listed, with_ratio
 from eab.timing import NOTHING_YET

@@ -15,7 +15,7 @@ from eab.lessons.measures import Source, Sources, Unit
 from eab.speculation.stats import expected_tokens
 
 if TYPE_CHECKING:
-    from eab.figures.drawing import go
+    from eab.figures.charts import go
 
 
 Drawn = tuple[str, "go.Figure"]  # a sentence about the chart, and the chart

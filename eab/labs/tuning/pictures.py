@@ -8,8 +8,7 @@ import pandas as pd
 
 from eab.analysis.seed_means import Mean
 from eab.config import SETTINGS, BranchingConfig
-from eab.figures.charts import BLUE, GREY, ORANGE, add_line, laid_out, line_style
-from eab.figures.drawing import go
+from eab.figures.charts import BLUE, GREY, ORANGE, add_line, go, laid_out, line_style
 from eab.formatting import counted, human_bytes
 from eab.labs.measurement import Report
 from eab.labs.tuning.cell import COSTS, PATHS, Cell, Quantity
