@@ -18,7 +18,7 @@ from eab.analysis.kv_allocation import best_r_of, demand_of
 from eab.config import AUTO, AllocationStep
 from eab.figures.captions import ENDINGS
 from eab.formatting import as_sentence
-from eab.labs.bmc import LABS, Experiment, fit_sentence, fitted
+from eab.labs.bmc import LABS, Experiment, fit_measures, fitted
 from eab.labs.jobs import experiment_job
 from eab.labs.measurement import Report
 from eab.token_text import visible
@@ -207,7 +207,7 @@ with st.expander("Padded or sliced"):
 with st.expander("The cost model"):
     glossary.markdown(THE_MODEL)
     if (constants := fitted(BMC["growth"].displayed().state)) is not None:
-        st.text(fit_sentence(constants))
+        metrics(fit_measures(constants), "fit")
 experiments()
 st.caption(PAPER)
 polling.draw_fragments()

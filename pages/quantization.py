@@ -9,7 +9,7 @@ import streamlit as st
 from app.state import polling, status, tab
 from app.state.slot import FORMATS, QUANTIZED, Entry
 from app.widgets import board, controls, glossary, measured, model_choice
-from app.widgets.charts import downloads, origin, quoted
+from app.widgets.charts import downloads, metrics, origin, quoted
 from app.widgets.glossary import plain
 from app.widgets.status_line import show_problems, start_button, stop_button
 from eab.engine.job import continued_run_job
@@ -123,7 +123,7 @@ def difference(a: RunState, b: RunState, key: str) -> None:
     from eab.figures.tables import text_table
 
     forks, cards = moved(a, b), (a.started.model, b.started.model)
-    st.text(results.moved_sentence(forks, cards[1].weights))
+    metrics(results.moved_measures(forks), "moved")
     st.caption(
         f"A (solid line): {plain(cards[0].full_name)}, the run on Explore. B (dashed line): "
         f"{plain(cards[1].full_name)}. Prompt: “{quoted(a.started.prompt)}”"
