@@ -10,7 +10,7 @@ import streamlit as st
 from app.server.live_run import LiveTask
 from app.state import polling, status, tab
 from app.state.slot import BMC, Entry, note_in_url
-from app.widgets import controls, glossary, measured, model_choice
+from app.widgets import charts, controls, glossary, model_choice
 from app.widgets.charts import csv_file, draw, metrics, origin, quoted
 from app.widgets.glossary import plain
 from app.widgets.status_line import show_problems, start_button, stop_button
@@ -189,8 +189,8 @@ def one_experiment(name: Experiment, displayed: Entry[Report]) -> None:
         start_button("Measure", f"run_{name}", missing, "", is_active, start, (name,))
     right.caption(EXPERIMENTS[name][1])
     origin(displayed.state.began, displayed.live is not None)
-    measured.answer(LABS[name], displayed)
-    measured.numbers(LABS[name], displayed)
+    charts.answer(LABS[name], displayed)
+    charts.numbers(LABS[name], displayed)
 
 
 controls.ensure_defaults()

@@ -27,7 +27,7 @@ from app.server.class_questions import ClassQuestion
 from app.server.links import from_query
 from app.server.store import MAX_NAME, RUNS, NamedStore
 from eab import BranchingConfig, EntropyAdaptiveBranching, Grid, Request, Run, record
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.engine.loop import event_stream
 from eab.errors import EabError
 from eab.events.chat import parse_messages, read_messages

@@ -11,7 +11,7 @@ from saying_model import saying_model
 
 from eab import EntropyAdaptiveBranching, Run
 from eab.analysis.answers import group_answers
-from eab.checks.table_model import TableModel
+from eab.checks.policy import TableModel
 from eab.config import BranchingConfig, PolicyName
 from eab.errors import ConfigError
 from eab.events import Predicted

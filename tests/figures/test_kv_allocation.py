@@ -4,7 +4,7 @@ import pytest
 from made_runs import bundled, run_of
 
 from eab.analysis.kv_allocation import SCHEMES, KvAllocation, kv_allocation
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.figures.kv_allocation import (
     allocation_figure,
