@@ -23,7 +23,7 @@ from eab.weight_formats import AS_LOADED, AUTO
 _NO_STOP: Final = {
     "bos_token_id": None,
     "eos_token_id": None,
-    "max_position_embeddings": 2048,
+    "max_position_embeddings": 8192,
     "tie_word_embeddings": True,
 }
 # By the names used in the tables; plain_model says which model has which shape.

@@ -53,6 +53,8 @@ OWN: Final = "own:"  # prefix of the name of a policy that a program passed in
 MAX_SEED: Final = 2**63 - 1
 MAX_DRAFT: Final = 16
 MAX_STOP_STRINGS: Final = 4
+MAX_LABEL_WORDS: Final = 6
+MAX_LABEL: Final = 40  # characters
 # Variables that the engine and transformers pass to a chat template
 _OF_THE_ENGINE: Final = (
     *("messages", "conversation*", "tools", "documents", "chat_template", "add_generation_prompt"),
@@ -264,7 +266,8 @@ class BranchingConfig:
         "not, can be more likely than the one that leads; this is certain. explored: as soon as "
         "the texts whose first sentence is complete have the probability explored_goal together, "
         "so that the bounds of every answer are at most the rest apart.",
-        more="The run keeps its unfinished texts. Their weights are as in a stopped run.",
+        more="With label_words, labels take the place of first sentences. The run keeps its "
+        "unfinished texts. Their weights are as in a stopped run.",
         widget=Buttons(
             {
                 "ended": "all texts have ended",
@@ -272,6 +275,18 @@ class BranchingConfig:
                 "explored": "enough is explored",
             }
         ),
+    )
+    label_words: tuple[str, ...] = setting(
+        (),
+        Texts(MAX_LABEL_WORDS, MAX_LABEL),
+        SAMPLING,
+        "Words as labels",
+        "Texts that contain one of these words have it as their label, the last one if there are "
+        "several; how likely each label is, is shown with certain bounds.",
+        more="The last word decides as soon as a text contains it, the others when the text has "
+        "ended. Upper and lower case are the same. A list in Python and JSON; on the command "
+        "line, repeat the option. On the page, write one per line.",
+        widget=Lines("Paris"),
     )
     explored_goal: float = setting(
         0.9,
@@ -409,8 +424,9 @@ class BranchingConfig:
         "text. sibling-lookup: the same, also in the other paths. run-ahead: the most likely "
         "tokens of the server, several per request.",
         more="Drafting changes no tokens, except by rounding, and only [where passes of other "
-        "sizes round differently](kv-caches.md#the-same-tokens). run-ahead requires a model on a "
-        "server (see [Models on a server](remote.md)).",
+        "sizes round differently](kv-caches.md#the-same-tokens). Under stochastic-beam, beam and "
+        "best-first, where any path may fork or be dropped at any token, no draft token is "
+        "accepted. run-ahead requires a model on a server (see [Models on a server](remote.md)).",
         widget=Menu(get_args(DrafterName)),
     )
     draft_length: int = setting(
@@ -449,7 +465,7 @@ class BranchingConfig:
         given |= {name: SETTINGS[name].default for name in _OFF_AS_NONE if given[name] is None}
         if isinstance(heat, int | float) and heat == 0 and self.policy in ("fair", "greedy"):
             given |= {"temperature": 1.0, "policy": "greedy"}
-        given["stop"] = as_texts(given["stop"])
+        given |= {name: as_texts(given[name]) for name in ("stop", "label_words")}
         given["chat_template_kwargs"] = as_object_text(given["chat_template_kwargs"])
         return given
 
@@ -486,7 +502,7 @@ BY_PROBABILITY: Final = ("beam", "best-first")
 DETERMINISTIC: Final = (*BY_PROBABILITY, "greedy")  # the same for every seed
 SETTINGS: Final[Mapping[str, Setting]] = settings_of(BranchingConfig)
 # Settings that other libraries turn off with None
-_OFF_AS_NONE: Final = ("top_k", "top_p", "min_p", "repetition_penalty", "stop")
+_OFF_AS_NONE: Final = ("top_k", "top_p", "min_p", "repetition_penalty", "stop", "label_words")
 # Settings of the next-token distribution that depend on the logits alone,
 WARPERS: Final = ("temperature", "top_k", "top_p", "min_p")
 # and all of them

@@ -15,8 +15,8 @@ from app.widgets.open_menu import upload
 from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
 from eab.analysis.independent_texts import Budget, independent_config, mean_tokens_per_text
 from eab.analysis.merged_runs import same_prompt
+from eab.config import MAX_LABEL
 from eab.errors import ConfigError
-from eab.events.fields import MAX_LABEL
 from eab.formatting import counted
 from eab.labs.tuning.grid import WITHOUT_EFFECT
 from eab.lessons import bundled_runs

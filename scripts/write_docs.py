@@ -41,7 +41,7 @@ _ALL: Final = (
 )
 # Types that a setting accepts in addition to the one that is stored
 _ALSO_TAKEN: Final = {
-    "stop": "str | Sequence[str] | None",
+    **dict.fromkeys(("stop", "label_words"), "str | Sequence[str] | None"),
     "chat_template_kwargs": "str | Mapping[str, Any]",
     "top_k": "int | None",
     **dict.fromkeys(("top_p", "min_p", "repetition_penalty"), "float | None"),

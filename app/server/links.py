@@ -20,7 +20,7 @@ from eab.events.chat import as_json, parse_messages, prompt_or_messages
 
 MAX_PROMPT: Final = 2000  # characters; browsers and chat programs truncate long links
 MAX_VALUE: Final = 300  # characters of any other value
-_LONG: Final = ("prompt", "messages", "chat_template_kwargs", "stop", "labels")
+_LONG: Final = ("prompt", "messages", "chat_template_kwargs", "stop", "label_words", "labels")
 MAX_STEP: Final = 1_000_000
 _SETTINGS: Final = {
     field.name: field.type for field in fields(BranchingConfig) if field.name != "kv_limit_mib"

@@ -12,9 +12,8 @@ from app.server import admission
 from app.state.status import worker
 from app.widgets import controls
 from app.widgets.setting_widgets import KEPT
-from eab.config import SETTINGS, BranchingConfig, PolicyName
+from eab.config import MAX_LABEL, SETTINGS, BranchingConfig, PolicyName
 from eab.errors import ConfigError
-from eab.events.fields import MAX_LABEL
 from eab.formatting import counted, human_seconds
 from eab.labs.tuning import default_sweep
 from eab.labs.tuning.grid import Grid

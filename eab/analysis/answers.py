@@ -28,11 +28,11 @@ from eab.analysis.answer_parts import (
     reader,
 )
 from eab.analysis.known_texts import KnownText, known_texts
-from eab.analysis.labels import Label, Labelling, Labels, labels_of, place_of
+from eab.analysis.labels import Label, Labelling, Labels, certain_winner, labels_of, place_of
 from eab.analysis.same_answer import SameAnswer, exact, grouped
+from eab.config import MAX_LABEL
 from eab.events import LabelRule
 from eab.events.chat import end_of_thinking
-from eab.events.fields import MAX_LABEL
 from eab.formatting import shortened
 from eab.run import RunState, Token, largest_first, log_prob_of
 
@@ -103,14 +103,8 @@ class Answers:
     @property
     def winner(self) -> Answer | None:
         """The answer that is certainly the most likely, counting unseen ones; None if undecided."""
-        unexplored = 1.0 - self.explored
-        by_low = sorted(self.ranked, key=lambda answer: -answer.low)
-        second = by_low[1].low if len(by_low) > 1 else 0.0
-        return (
-            by_low[0]
-            if by_low and by_low[0].low >= second + unexplored and by_low[0].low > 0
-            else None
-        )
+        first = certain_winner([answer.low for answer in self.ranked], 1.0 - self.explored)
+        return None if first is None else self.ranked[first]
 
 
 def group_answers(

@@ -17,7 +17,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -25,9 +25,10 @@ from eab.analysis.known_texts import KnownText, known_texts
 from eab.errors import ConfigError
 from eab.events import LabelRule
 from eab.formatting import quoted
-from eab.run import RunState, log_prob_of
+from eab.run import RunState, largest_first, log_prob_of
 
 TokenIds: TypeAlias = tuple[int, ...]
+NO_LABEL: Final = "(no label)"
 # Where a label is decided: how many tokens of a leaf's text it takes, and the label, None for none
 Decided: TypeAlias = tuple[int, str | None]
 
@@ -73,11 +74,31 @@ class Labels:
             raise ConfigError(f"there is no label {quoted(name)}; the run has: {names}")
         return found
 
+    @property
+    def winner(self) -> str | None:
+        """The label that is certainly the most likely, NO_LABEL if having none is; None if
+        undecided.
+        """
+        lows = [*(each.low for each in self.labels), self.unlabelled]
+        names = [*(each.name for each in self.labels), NO_LABEL]
+        first = certain_winner(lows, self.unexplored)
+        return None if first is None else names[first]
+
     def __iter__(self) -> Iterator[Label]:
         return iter(self.labels)
 
     def __len__(self) -> int:
         return len(self.labels)
+
+
+def certain_winner(lows: Sequence[float], unexplored: float) -> int | None:
+    """The place of the probability that is certainly the largest, whatever has the unexplored rest;
+    None if that is undecided. `lows` are the lower bounds; what has none yet has 0.
+    """
+    first, second = [*largest_first(lows), None, None][:2]
+    if first is None or lows[first] <= 0:
+        return None
+    return first if lows[first] >= (0 if second is None else lows[second]) + unexplored else None
 
 
 # Called with a run and a text of it

@@ -100,6 +100,11 @@ class OtherSettings(TypedDict, total=False):
     bounds of every answer are at most the rest apart. Allowed: ended, decided, explored.
     Default: ended.
     """
+    label_words: str | Sequence[str] | None
+    """Texts that contain one of these words have it as their label, the last one if there are
+    several; how likely each label is, is shown with certain bounds. Allowed: at most 6 texts of
+    at most 40 characters. Default: empty.
+    """
     explored_goal: float
     """The probability of the texts seen at which a run ends (End of the run: explored). Allowed: 0
     to 1. Default: 0.9.

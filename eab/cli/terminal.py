@@ -16,6 +16,7 @@ from rich.tree import Tree
 from eab import token_text
 from eab.analysis.answers import Answer, Answers
 from eab.analysis.kv_allocation import separate_bytes
+from eab.analysis.label_rules import labelled
 from eab.analysis.uncertainty import attribute_to_forks, uncertainty
 from eab.events.chat import as_json as as_json_messages
 from eab.figures.captions import answers_sentence, cost_sentence, limit_sentence
@@ -66,6 +67,7 @@ def as_json(run: RunState) -> dict[str, Any]:
         "prompt": started.prompt,
         "messages": as_json_messages(started.messages),
         "samples": [_sample_json(sample) for sample in run.samples],
+        "labels": [asdict(label) for label in labelled(run, run.labels)],
         "kv": kv_bytes(run),
         "settings": asdict(started.config),
         "threshold_nats": started.threshold_nats,
@@ -194,7 +196,9 @@ def summary(
     legend = _LEGEND.format(stops=stops)
     words = (legend, limit_sentence(run), run.started.model.memory_words)
     notes = Text("\n".join(filter(None, words)), style="dim")
-    return Group(_tree(run, unknown), notes, Text(), samples, Text(), Text(cost_sentence(run)))
+    labels = [Text(f"{label.name}: {label}") for label in labelled(run, run.labels)]
+    rest = [*labels, *[Text()] * bool(labels), Text(cost_sentence(run))]
+    return Group(_tree(run, unknown), notes, Text(), samples, Text(), *rest)
 
 
 def caches_json(report: Report) -> dict[str, Any]:

@@ -1,15 +1,18 @@
 """When a run ends before all its texts have: nothing that it has not seen can change its leading
 answer, enough is explored, or its token budget is spent.
 
-The answer is the first sentence of a text. The probability of every answer has certain bounds
-(`eab.analysis.answers`), so the first two are certain, not statistical: an answer wins if no other
-one, seen or not, has an upper bound above its lower bound, and the bounds are 1 - `explored` apart.
-Live paths count as not seen, unless their first sentence is complete.
+The answer is the first sentence of a text, or its label, if the settings name words as labels. The
+probability of every answer has certain bounds (`eab.analysis.answers`, `labels`), so the first two
+are certain, not statistical: an answer wins if no other one, seen or not, has an upper bound above
+its lower bound, and the bounds are 1 - `explored` apart. Live paths count as not seen, unless their
+answer is complete.
 """
 
 from collections.abc import Sequence
 
 from eab.analysis.answers import group_answers
+from eab.analysis.label_rules import recorded
+from eab.analysis.labels import labels_of
 from eab.events import EndReason, Event, Predicted, RunStarted
 from eab.run import RunState
 
@@ -34,7 +37,15 @@ class Ending:
         assert self._state is not None
         for event in events:
             self._state.apply(event)
-        answers = group_answers(self._state, "sentence")
+        winner, explored = self._known(self._state)
         if self._config.stop_when == "decided":
-            return "decided" if answers.winner is not None else None
-        return "explored" if answers.explored >= self._config.explored_goal else None
+            return "decided" if winner is not None else None
+        return "explored" if explored >= self._config.explored_goal else None
+
+    def _known(self, run: RunState) -> tuple[object | None, float]:
+        """What has won already, if anything has, and the probability of what is explored."""
+        if self._config.label_words:
+            labels = labels_of([run], recorded(run.labels))
+            return labels.winner, 1.0 - labels.unexplored
+        answers = group_answers(run, "sentence")
+        return answers.winner, answers.explored

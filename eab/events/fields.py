@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from eab.config import MAX_DRAFT, MAX_NEW_TOKENS, MAX_PATHS, MAX_SEED
+from eab.config import MAX_DRAFT, MAX_LABEL, MAX_NEW_TOKENS, MAX_PATHS, MAX_SEED
 from eab.settings import MAX_TEXT
 
 MAX_PROMPT_TOKENS: Final = 200_000
@@ -18,7 +18,6 @@ MAX_MESSAGES: Final = 256
 MAX_ROLE: Final = 32  # characters
 MAX_PROCESSORS: Final = 64
 MAX_LAYERS: Final = 1024  # per model
-MAX_LABEL: Final = 40  # characters
 MAX_RULES: Final = 1000
 MAX_RULE: Final = 500  # characters of a pattern
 

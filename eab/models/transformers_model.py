@@ -153,11 +153,6 @@ class TransformersModel(LanguageModel):
         """See `eab.models.base.LanguageModel`."""
         return self._encode.following(text)
 
-    @property
-    def has_chat_template(self) -> bool:
-        """Whether a prompt can be sent as a user message."""
-        return bool(self._tokenizer.chat_template)
-
     def text(self, token: int) -> str:
         """See `eab.models.base.LanguageModel`."""
         return self._texts[token]

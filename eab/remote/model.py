@@ -191,11 +191,6 @@ class RemoteModel(LanguageModel):
                 )
         return self._encode(self.card.name, prompt, config, parse_special)
 
-    @property
-    def has_chat_template(self) -> bool:
-        """Whether a prompt can be sent as a user message."""
-        return bool(self._tokenizer.chat_template)
-
     def text(self, token: int) -> str:
         return self._texts[token]
 

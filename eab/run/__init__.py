@@ -77,8 +77,9 @@ class RunFold:
         if self.run is not None and self.ended is not None and self.ended.early:
             tokens, left = counted(self.run.tokens_through_model, "token"), self.run.tokens_left
             if self.ended.reason == "decided":
+                what = "leading label" if self.run.started.config.label_words else "answer"
                 return (
-                    f"{tokens}; up to {left:,} more in its live texts could not change the answer"
+                    f"{tokens}; up to {left:,} more in its live texts could not change the {what}"
                 )
             return f"{tokens}; its live texts could have up to {left:,} more"
         return counted(len(self.run.steps) if self.run is not None else 0, "step")

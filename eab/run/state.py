@@ -55,7 +55,8 @@ class RunState:
         probe: Entropies (nats) of the greedy probe before it, for a rank threshold.
         ended: The final event; None while the run continues.
         events: All events so far.
-        labels: What the user labelled (see `eab.analysis.labels`).
+        labels: By the words of the settings, or what the user labelled since (see
+            `eab.analysis.labels`).
         explored: Texts that were explored after the last step (see the event TextScored), without
             weight.
         repeats: Texts of runs that differ only in their seeds, by seed, with their weights there.
@@ -67,7 +68,9 @@ class RunState:
         self.ended: RunEnded | None = None
         self.paths = [Path(id=0, parent=-1, weights=[(0, 1.0)], heir=True, touched=0)]
         self.steps: list[Step] = []
-        self.labels: tuple[LabelRule, ...] = ()
+        self.labels = tuple(
+            LabelRule(word, "contains", word) for word in started.config.label_words
+        )
         self.explored: list[Sample] = []
         self.repeats: dict[int, list[Sample]] = {}
         self.peaks: list[Token] = []

@@ -418,6 +418,7 @@ DOORS: dict[str, tuple[Callable[[Any], object], Sequence[Any]]] = {
             *({"grid": {"varied": {"r": [1] * 100_000}}}, {"grid": {"seeds": [1] * 100_000}}),
             *(of_prompt(id=1), of_prompt(id="x" * 101), of_prompt(question={"prompt": " "})),
             of_prompt(question={"prompt": "A", "distribution": {"a": 0.5}}),
+            of_prompt(settings={"max_paths": 64}),
             of_prompt(question={"prompt": "A", "distribution": {"\ud800": 1.0}}),
             {"prompts": [{"id": "a", "question": {"prompt": "A"}}] * 2},
         ],

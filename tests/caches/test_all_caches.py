@@ -307,7 +307,7 @@ class AllCaches(RuleBasedStateMachine):
             assert usage.bytes_held == 0 or name.startswith("tree"), f"{name} leaks"
 
 
-@pytest.mark.parametrize("examples", [25, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [25, pytest.param(150, marks=pytest.mark.nightly)])
 def test_all_caches_equal_attention_without_a_cache(examples: int) -> None:
     each = settings(max_examples=examples, stateful_step_count=40)
     run_state_machine_as_test(AllCaches, settings=each)

@@ -145,6 +145,7 @@ def test_an_option_of_each_kind_sets_its_setting() -> None:
     out = eab_here(
         *("run", "-", "--json", "-", "--max-new-tokens", "2", "--threshold", "0.5"),
         *("--unit", "normalised", "--r", "auto", "--policy", "independent", "--top-p", "0.9"),
+        *("--label-words", "zebra"),
         input="Once upon a time",
     )
     value = json.loads(out.stdout)
@@ -152,7 +153,9 @@ def test_an_option_of_each_kind_sets_its_setting() -> None:
     given = {
         **{"max_new_tokens": 2, "entropy_threshold": 0.5, "threshold_unit": "normalised"},
         **{"r": "auto", "policy": "independent", "top_p": 0.9},
+        "label_words": ["zebra"],
     }
+    assert [label["name"] for label in value["labels"]] == ["zebra"]
     defaults = asdict(START) | {"stop": []}  # JSON has no tuples
     assert value["settings"] == defaults | given
 

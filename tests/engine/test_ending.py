@@ -11,6 +11,8 @@ from saying_model import saying_model
 
 from eab import EntropyAdaptiveBranching, Run
 from eab.analysis.answers import group_answers
+from eab.analysis.label_rules import labelled
+from eab.analysis.labels import NO_LABEL
 from eab.checks.policy import TableModel
 from eab.config import BranchingConfig, PolicyName
 from eab.errors import ConfigError
@@ -27,9 +29,29 @@ def same_events(events):
     return [event for event in events if type(event).__name__ in kept]
 
 
-@settings(max_examples=60)
-@given(st.integers(0, 40), st.sampled_from(POLICIES), st.integers(0, 3), st.floats(0.3, 1.5))
-def test_a_decided_answer_is_that_of_the_whole_run(number, policy, seed, heat):
+def leader(run):
+    """The answer or label that leads; what certainly leads, with its bounds."""
+    if run.started.config.label_words:
+        labels = labelled(run, run.labels)
+        lows = {each.name: each.low for each in labels} | {NO_LABEL: labels.unlabelled}
+        name, unexplored = labels.winner, labels.unexplored
+    else:
+        answers = group_answers(run, "sentence")
+        lows, unexplored = {each.name: each.low for each in answers.ranked}, 1 - answers.explored
+        name = answers.winner.name if answers.winner else None
+    low = lows.get(name, 0)
+    return max(lows, key=lows.__getitem__, default=None), name, (low, low + unexplored)
+
+
+@settings(max_examples=120)
+@given(
+    st.integers(0, 40),
+    st.sampled_from(POLICIES),
+    st.integers(0, 3),
+    st.floats(0.3, 1.5),
+    st.sampled_from([(), ("paris",), ("Rome", "1.5"), ("15", "paris the", "rome! rome")]),
+)
+def test_a_decided_answer_is_that_of_the_whole_run(number, policy, seed, heat, words):
     model = saying_model(number, 0.4)
     config = BranchingConfig(
         policy=policy,
@@ -38,22 +60,22 @@ def test_a_decided_answer_is_that_of_the_whole_run(number, policy, seed, heat):
         entropy_threshold=0.5,
         temperature=heat,
         seed=seed,
+        label_words=words,
     )
     whole = run_of(model, "0", config)
     run = run_of(model, "0", replace(config, stop_when="decided"))
     count = len(same_events(run.events))
     assert same_events(run.events) == same_events(whole.events)[:count]
-    winners = [group_answers(each, "sentence").winner for each in (run, whole)]
     if run.ended.reason == "finished":
         assert same_events(run.events) == same_events(whole.events)
         return
     assert run.ended.reason == "decided"
-    assert winners[0].name == winners[1].name
-    assert group_answers(whole, "sentence").ranked[0].name == winners[0].name
-    assert winners[0].low - 1e-9 <= winners[1].low <= winners[0].high + 1e-9
+    (_, name, bounds), (first, later, later_bounds) = leader(run), leader(whole)
+    assert name == later == first
+    assert bounds[0] - 1e-9 <= later_bounds[0] <= bounds[1] + 1e-9
     last = [event for event in run.events if getattr(event, "step", -1) < run.ended.step - 1]
     before = fold([event for event in last if type(event).__name__ != "RunEnded"])
-    assert group_answers(before, "sentence").winner is None, "it ends at the first such step"
+    assert leader(before)[1] is None, "it ends at the first such step"
 
 
 def test_the_embedded_model_decides_early_and_the_run_stays_what_it_was():
@@ -69,6 +91,26 @@ def test_the_embedded_model_decides_early_and_the_run_stays_what_it_was():
     assert run.what_if(r=9).ended.reason == "decided"
     with pytest.raises(ConfigError, match="ended before its texts did"):
         explorer.explore(run)
+
+
+def test_a_word_of_the_settings_labels_the_run_and_decides_it():
+    explorer = EntropyAdaptiveBranching("embedded", max_new_tokens=40, label_words="APPLES")
+    prompt = "Grandma went to the market and bought some"
+    whole, run = (explorer.run(prompt, stop_when=when) for when in ("ended", "decided"))
+    assert (whole.ended.reason, run.ended.reason) == ("finished", "decided")
+    assert run.tokens_through_model < whole.tokens_through_model / 2
+    assert run.labelled().winner == whole.labelled().winner == "APPLES"
+    assert run.labelled()["APPLES"].low == pytest.approx(whole.probability("apples").low)
+    again = Run(loads(dumps(run.events)))
+    assert again.ended == run.ended
+    assert again.labelled() == run.labelled()
+    assert run.what_if(r=9).ended.reason == "decided"
+    nearly = explorer.run(prompt, stop_when="explored", explored_goal=0.7)
+    assert nearly.ended.reason == "explored"
+    assert 1 - nearly.labelled().unexplored >= 0.7
+    never = explorer.run(prompt, stop_when="decided", label_words=["zebra"])
+    assert never.ended.reason == "finished", "a text without the word may still get it"
+    assert never.labelled().winner == NO_LABEL
 
 
 @pytest.mark.parametrize(

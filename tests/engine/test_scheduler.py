@@ -149,8 +149,8 @@ class ServedInLittleMemory(Served):
     [
         (Served, 4),
         (ServedInLittleMemory, 4),
-        pytest.param(Served, 40, marks=pytest.mark.slow),
-        pytest.param(ServedInLittleMemory, 40, marks=pytest.mark.slow),
+        pytest.param(Served, 20, marks=pytest.mark.slow),
+        pytest.param(ServedInLittleMemory, 20, marks=pytest.mark.slow),
     ],
 )
 def test_runs_that_come_and_go_have_the_same_events_as_alone(machine, examples):

@@ -84,7 +84,7 @@ def assert_same_cells(cell: Cell, other: Cell, tolerance: float) -> None:
     min_fork_weight=st.sampled_from([0.0, 0.05]),
     cache=st.sampled_from(["tree", "concat-cow"]),
 )
-@settings(max_examples=10)
+@settings(max_examples=5)
 def test_a_resimulated_cell_equals_the_cell_that_the_model_makes(
     seed: int,
     thresholds: list[float],
