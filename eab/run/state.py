@@ -31,12 +31,12 @@ from eab.events import (
     TokensAppended,
 )
 from eab.formatting import counted, quoted, shortened
+from eab.run import scored_texts
 from eab.run.tree import (
     Path,
     Sample,
     Step,
     Token,
-    apply_scored,
     largest_first,
     least_probability,
 )
@@ -142,7 +142,7 @@ class RunState:
             case StepTimed():
                 self._step(event.step).add_timing(event)
             case TextScored():
-                apply_scored(self, event)
+                scored_texts.apply(self, event)
             case RunEnded():
                 self.ended = event
             case Labelled():

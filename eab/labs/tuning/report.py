@@ -162,7 +162,9 @@ def _check(plan: Plan) -> None:
         checked_id(prompt.id)
         check_question(prompt.question, f"the prompt {prompt.id}")
         if prompt.settings:  # a server checks only those of the grid
-            raise ConfigError(f"its prompt {prompt.id} has settings of its own")
+            raise ConfigError(
+                f"its prompt {prompt.id} has settings of its own, which only eab sweep runs"
+            )
     if len({prompt.id for prompt in plan.prompts}) < len(plan.prompts):
         raise ConfigError("its plan has two prompts with the same id")
 
