@@ -9,9 +9,8 @@ import streamlit as st
 
 from app.state import polling, status
 from app.state.slot import BATCHING, Entry, note_in_url
-from app.widgets import batching, controls, glossary, measured, model_choice
-from app.widgets.charts import csv_file, origin, white_background
-from app.widgets.measured import kv_allocation_section
+from app.widgets import batching, charts, controls, glossary, model_choice
+from app.widgets.charts import csv_file, kv_allocation_section, origin, white_background
 from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
 from eab.errors import ConfigError
 from eab.labs import batching as results
@@ -112,12 +111,12 @@ def draw(displayed: Entry[Report]) -> None:
     across: Across = "seconds" if axis == SECONDS else "passes"
     drawn = replace(displayed, key=f"{displayed.key}-{across}")
     with chart:
-        measured.answer(results.BATCHING, drawn, white, batching_figure(report, across))
+        charts.answer(results.BATCHING, drawn, white, batching_figure(report, across))
     st.header("In numbers")
     st.text(agreement_sentence(report))
     requests = csv_file("Requests", "requests.csv", requests_table, report)
     origin(report.began, displayed.live is not None)
-    measured.numbers(results.BATCHING, displayed, [requests])
+    charts.numbers(results.BATCHING, displayed, [requests])
     runs = [*report.runs.values()]
     if runs[0].started.model.shares_rows:
         st.caption("Below: the KV memory of continuous batching. A step is a forward pass.")

@@ -10,7 +10,7 @@ import streamlit as st
 from app.server.live_run import LiveTask
 from app.state import polling, status, tab
 from app.state.slot import BMC, Entry, note_in_url
-from app.widgets import controls, glossary, measured, model_choice
+from app.widgets import charts, controls, glossary, model_choice
 from app.widgets.charts import csv_file, draw, metrics, origin, quoted
 from app.widgets.glossary import plain
 from app.widgets.status_line import show_problems, start_button, stop_button
@@ -18,7 +18,7 @@ from eab.analysis.kv_allocation import best_r_of, demand_of
 from eab.config import AUTO, AllocationStep
 from eab.figures.captions import ENDINGS
 from eab.formatting import as_sentence
-from eab.labs.bmc import LABS, Experiment, fit_sentence, fitted
+from eab.labs.bmc import LABS, Experiment, fit_measures, fitted
 from eab.labs.jobs import experiment_job
 from eab.labs.measurement import Report
 from eab.token_text import visible
@@ -189,8 +189,8 @@ def one_experiment(name: Experiment, displayed: Entry[Report]) -> None:
         start_button("Measure", f"run_{name}", missing, "", is_active, start, (name,))
     right.caption(EXPERIMENTS[name][1])
     origin(displayed.state.began, displayed.live is not None)
-    measured.answer(LABS[name], displayed)
-    measured.numbers(LABS[name], displayed)
+    charts.answer(LABS[name], displayed)
+    charts.numbers(LABS[name], displayed)
 
 
 controls.ensure_defaults()
@@ -207,7 +207,7 @@ with st.expander("Padded or sliced"):
 with st.expander("The cost model"):
     glossary.markdown(THE_MODEL)
     if (constants := fitted(BMC["growth"].displayed().state)) is not None:
-        st.text(fit_sentence(constants))
+        metrics(fit_measures(constants), "fit")
 experiments()
 st.caption(PAPER)
 polling.draw_fragments()

@@ -9,7 +9,7 @@ import streamlit as st
 from app.server import rules
 from app.server.links import Link
 from app.state import class_of_tab, polling, probe, status, tab, what_if
-from app.state import history as past_runs
+from app.state import compare as past_runs
 from app.state.slot import note_in_url
 from app.state.tab import OpenRun
 from app.widgets import board, controls, model_choice, open_menu, results, status_line

@@ -4,9 +4,8 @@ import streamlit as st
 
 from app.state import polling, status
 from app.state.slot import CACHES, Entry
-from app.widgets import controls, glossary, measured, model_choice
-from app.widgets.charts import csv_file, origin, white_background
-from app.widgets.measured import kv_allocation_section
+from app.widgets import charts, controls, glossary, model_choice
+from app.widgets.charts import csv_file, kv_allocation_section, origin, white_background
 from app.widgets.status_line import show_problems
 from eab.config import BranchingConfig
 from eab.labs.caches import BYTES, CACHES_LAB
@@ -57,13 +56,13 @@ def results(displayed: Entry[Report]) -> None:
     answer = st.container()
     white = white_background()
     with answer:
-        measured.answer(CACHES_LAB, displayed, white)
+        charts.answer(CACHES_LAB, displayed, white)
     with st.expander("What each cache does"):
         glossary.markdown(WHAT_THEY_DO)
     st.text(variants_sentence(report))
-    measured.answer(BYTES, displayed, white, title="Bytes copied and held")
+    charts.answer(BYTES, displayed, white, title="Bytes copied and held")
     costs = csv_file("Costs", "costs.csv", costs_table, report)
-    measured.numbers(CACHES_LAB, displayed, [costs])
+    charts.numbers(CACHES_LAB, displayed, [costs])
     tree = report.runs.get("tree")
     if tree is not None and tree.started.model.shares_rows and tree.steps:
         kv_allocation_section([tree], displayed.key, white=white)

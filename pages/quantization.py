@@ -8,8 +8,8 @@ import streamlit as st
 
 from app.state import polling, status, tab
 from app.state.slot import FORMATS, QUANTIZED, Entry
-from app.widgets import board, controls, glossary, measured, model_choice
-from app.widgets.charts import downloads, origin, quoted
+from app.widgets import board, charts, controls, glossary, model_choice
+from app.widgets.charts import downloads, metrics, origin, quoted
 from app.widgets.glossary import plain
 from app.widgets.status_line import show_problems, start_button, stop_button
 from eab.engine.job import continued_run_job
@@ -48,11 +48,11 @@ scales.
 
 def whole_model(displayed: Entry[Report]) -> None:
     report = displayed.state
-    measured.answer(results.FORMATS, displayed)
+    charts.answer(results.FORMATS, displayed)
     measure_bar()
     prompt = f"Prompt: “{quoted(report.about.get('prompt', ''))}”"
     origin(report.began, displayed.live is not None, prompt)
-    measured.numbers(results.FORMATS, displayed)
+    charts.numbers(results.FORMATS, displayed)
     if missing := missing_sentence(report):
         st.text(missing)
 
@@ -123,7 +123,7 @@ def difference(a: RunState, b: RunState, key: str) -> None:
     from eab.figures.tables import text_table
 
     forks, cards = moved(a, b), (a.started.model, b.started.model)
-    st.text(results.moved_sentence(forks, cards[1].weights))
+    metrics(results.moved_measures(forks), "moved")
     st.caption(
         f"A (solid line): {plain(cards[0].full_name)}, the run on Explore. B (dashed line): "
         f"{plain(cards[1].full_name)}. Prompt: “{quoted(a.started.prompt)}”"
@@ -139,7 +139,7 @@ def roofline(displayed: Entry[Report]) -> None:
     """Draw what bounds the time of a step, with the run on Explore as a point."""
     point = own_point(displayed.state)
     chart = partial(roofline_chart, run=point)
-    measured.answer(
+    charts.answer(
         replace(results.ROOFLINE, chart=chart),
         replace(displayed, key=f"{displayed.key} {point}"),
         title="What limits the time of a step",

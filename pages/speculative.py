@@ -7,7 +7,7 @@ import streamlit as st
 
 from app.state import polling, status
 from app.state.slot import DRAFT_LENGTHS, Entry
-from app.widgets import controls, glossary, measured, model_choice
+from app.widgets import charts, controls, glossary, model_choice
 from app.widgets.charts import chips, origin, white_background
 from app.widgets.status_line import show_problems
 from eab.config import BranchingConfig, DrafterName
@@ -64,10 +64,10 @@ def results(displayed: Entry[Report]) -> None:
         glossary.markdown(HOW_IT_WORKS)
     white = white_background()
     with answer:
-        measured.answer(DRAFTS, displayed, white)
+        charts.answer(DRAFTS, displayed, white)
     st.text(variants_sentence(report))
-    measured.numbers(DRAFTS, displayed)
-    measured.answer(GAINS, displayed, white, title="When drafting saves time")
+    charts.numbers(DRAFTS, displayed)
+    charts.answer(GAINS, displayed, white, title="When drafting saves time")
 
 
 def side_by_side() -> None:

@@ -12,7 +12,7 @@ from app.server import model_cache
 from app.state import polling, status, tuning
 from app.state.slot import Entry, note_in_url
 from app.state.tuning import PILOT, SWEEP
-from app.widgets import controls, measured, model_choice, sweep_editor, sweep_results
+from app.widgets import charts, controls, model_choice, sweep_editor, sweep_results
 from app.widgets.charts import csv_file, downloads, metrics, origin, white_background
 from app.widgets.glossary import plain
 from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
@@ -197,11 +197,11 @@ def worth() -> None:
 
     shown = Entry("recorded", bundled_runs.evaluation())
     white = white_background()
-    measured.answer(EVALUATION, shown, white, evaluation_figure(shown.state))
+    charts.answer(EVALUATION, shown, white, evaluation_figure(shown.state))
     about = shown.state.about
     asked = f"{about['questions']} questions with known answers, {about['chances']} with known odds"
     origin(shown.state.began, False, f"{asked}. The command eab evaluate does this with yours.")
-    measured.numbers(EVALUATION, shown)
+    charts.numbers(EVALUATION, shown)
 
 
 controls.ensure_defaults()

@@ -37,7 +37,7 @@ from eab.labs.measure_bmc import measure
 from eab.labs.measure_quantization import measure_formats
 from eab.labs.measure_variants import run_variants
 from eab.labs.measurement import Lab, LabEvent, OfRun, Report, dumps
-from eab.labs.quantization import FORMATS, steps_sentence
+from eab.labs.quantization import FORMATS, formats_answer
 from eab.labs.tuning import default_sweep
 from eab.labs.tuning.cell import COSTS, GAINS
 from eab.labs.tuning.frontier import setting_points
@@ -193,7 +193,7 @@ def measure_weights(model: HuggingFaceModel, repeats: int, watch: Watch) -> Meas
 
     report = Report().collect(watch(measure_formats(load, prompt, repeats)))
     write = partial(save, report, FORMATS, bundled_runs.FORMATS)
-    return Measured(steps_sentence(report), claims.of_formats(report), write)
+    return Measured(formats_answer(report), claims.of_formats(report), write)
 
 
 def measure_sweep(model: HuggingFaceModel, _: int, watch: Watch) -> Measured:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from made_runs import events_of, run_of
 
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request

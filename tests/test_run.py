@@ -9,7 +9,7 @@ from made_runs import events_of
 from msgspec import structs
 from saying_model import flat_run
 
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream, stop_when
 from eab.engine.request import Request

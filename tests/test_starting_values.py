@@ -12,7 +12,7 @@ from tiny_models import chat_pair
 
 import eab
 from app.server.links import from_query
-from app.state.process import worker
+from app.state.status import worker
 from eab import EntropyAdaptiveBranching
 from eab.branching.presets import START, starting_config
 from eab.config import SETTINGS, BranchingConfig
@@ -65,18 +65,11 @@ def in_the_terminal(_: LanguageModel, given: dict[str, Any], folder: Path) -> Br
     return eab.load(folder / "run.eab").started.config
 
 
-def in_a_batch(_: LanguageModel, given: dict[str, Any], folder: Path) -> BranchingConfig:
+def in_a_line_of_a_sweep(_: LanguageModel, given: dict[str, Any], folder: Path) -> BranchingConfig:
     lines = json.dumps({"id": "a", "prompt": PROMPT} | given)
-    output_of("batch", "-", "--out", folder, given=lines)
-    return eab.load(folder / "a.eab").started.config
-
-
-def for_all_lines_of_a_batch(
-    _: LanguageModel, given: dict[str, Any], folder: Path
-) -> BranchingConfig:
-    lines = json.dumps({"id": "a", "prompt": PROMPT})
-    output_of("batch", "-", "--out", folder, *options(given), given=lines)
-    return eab.load(folder / "a.eab").started.config
+    output_of("sweep", "-", "--out", folder, "--runs", given=lines)
+    [file] = folder.rglob("*.eab")
+    return eab.load(file).started.config
 
 
 def in_a_sweep_of_the_terminal(
@@ -90,7 +83,7 @@ def in_a_sweep_of_the_terminal(
 
 DOORS: list[Door] = [
     *(in_the_library, in_one_call, in_a_notebook, on_a_server, in_a_sweep),
-    *(in_the_terminal, in_a_batch, for_all_lines_of_a_batch, in_a_sweep_of_the_terminal),
+    *(in_the_terminal, in_a_line_of_a_sweep, in_a_sweep_of_the_terminal),
 ]
 
 

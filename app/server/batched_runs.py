@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from app.server.estimate import QueuePosition, position_in
+from app.server.admission import QueuePosition, position_in
 from app.server.live_run import LiveRun, explain
 from app.server.rules import PRIVATE, KvTotal, Rules
 from eab import token_text

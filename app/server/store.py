@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Generic, TypeAlias, TypeVar
+from typing import BinaryIO, Final, Generic, TypeAlias, TypeVar
 
 from platformdirs import user_data_path
 
@@ -63,88 +63,6 @@ class Kind(Generic[Kept]):
         )
 
 
-class StoreFile:
-    """The file of a store. Each transaction is closed before the next one, so several sessions and
-    several servers can share a file.
-
-    All methods raise StoreError if the file cannot be read or written. The file need not exist.
-    """
-
-    def __init__(self, path: Path, kind: Kind[Any]) -> None:
-        self._path, self._kind = path, kind
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing has ever been saved. A failed first save may leave an empty file."""
-        with self._explained("read"):
-            return not self._path.exists() or self._path.stat().st_size == 0
-
-    @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection to the file, which must not be empty."""
-        with self._explained("read"), closing(sqlite3.connect(self._path, timeout=_TIMEOUT)) as db:
-            self._check(db)
-            db.text_factory = _readable
-            yield db
-
-    @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that locks the file from its start; an exception rolls it back."""
-        with self._explained("written"):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(self._path, timeout=_TIMEOUT, isolation_level=None)
-            with closing(connection) as db:
-                db.execute("BEGIN IMMEDIATE")
-                try:
-                    self._create(db)
-                    yield db
-                except BaseException:
-                    db.rollback()
-                    raise
-                db.commit()
-
-    def _create(self, db: sqlite3.Connection) -> None:
-        """Turn an empty file into a store; check any other file."""
-        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if tables or any(_owner_and_version(db)):
-            self._check(db)
-            return
-        db.execute(_TABLE.format(many=self._kind.many))
-        db.execute(f"PRAGMA application_id = {self._kind.application_id}")
-        db.execute(f"PRAGMA user_version = {_VERSION}")
-
-    def _check(self, db: sqlite3.Connection) -> None:
-        """Check that this program made the file, in this version."""
-        many = self._kind.many
-        owner, version = _owner_and_version(db)
-        if owner != self._kind.application_id:
-            raise StoreError(
-                f"{self._path} is not a store of saved {many}; it was left unchanged. "
-                f"{self._kind.elsewhere}"
-            )
-        if version != _VERSION:
-            raise StoreError(
-                f"the saved {many} in {self._path} have version {version}; this program reads "
-                f"version {_VERSION}. They were left unchanged. {self._kind.elsewhere}"
-            )
-
-    @contextmanager
-    def _explained(self, done: str) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, sqlite3.Error) as error:
-            if getattr(error, "sqlite_errorname", "") in _DAMAGED:
-                raise StoreError(
-                    f"the file of saved {self._kind.many} {self._path} is damaged ({error}). "
-                    f"Move it elsewhere; a new one is then created. {self._kind.elsewhere}"
-                ) from error
-            reason = getattr(error, "strerror", None) or error
-            raise StoreError(
-                f"the saved {self._kind.many} in {self._path} cannot be {done}: {reason}. "
-                f"{self._kind.elsewhere}"
-            ) from error
-
-
 def _owner_and_version(db: sqlite3.Connection) -> tuple[int, int]:
     """The program that made the file, and the version of its tables; both 0 in an empty file."""
     (owner,) = db.execute("PRAGMA application_id").fetchone()
@@ -172,17 +90,20 @@ class Saved:
 
 
 class NamedStore(Generic[Kept]):
-    """Things of one kind, by id. The file need not exist. All methods may raise StoreError."""
+    """Things of one kind, by id, in a file that need not exist.
+
+    Each transaction is closed before the next one, so several sessions and several servers can
+    share a file. All methods raise StoreError if it cannot be read or written.
+    """
 
     def __init__(self, path: Path, kind: Kind[Kept]) -> None:
         self.path, self.kind = path, kind
-        self.file = StoreFile(path, kind)
 
     def all(self) -> list[Saved]:
         """Everything saved, the latest first, even if the clock has been changed."""
-        if self.file.empty:
+        if self._empty:
             return []
-        with self.file.reading() as db:
+        with self.reading() as db:
             rows = db.execute(
                 f"SELECT {_COLUMNS} FROM {self.kind.many} WHERE deleted_at IS NULL "
                 "ORDER BY rowid DESC"
@@ -198,7 +119,7 @@ class NamedStore(Generic[Kept]):
                 f"the {self.kind.one} takes {human_bytes(len(file))}; at most "
                 f"{human_bytes(self.kind.largest)} can be saved. {self.kind.smaller}"
             )
-        with self.file.writing() as db:
+        with self.writing() as db:
             self._check_room(db, len(file))
             db.execute(
                 f"INSERT INTO {self.kind.many} (id, name, saved_at, size, file) "
@@ -210,8 +131,8 @@ class NamedStore(Generic[Kept]):
     def load(self, saved_id: str) -> tuple[Saved, Kept]:
         """Load a saved thing. Raises StoreError if it is gone, RecordError if it is damaged."""
         row = None
-        if not self.file.empty:
-            with self.file.reading() as db:
+        if not self._empty:
+            with self.reading() as db:
                 row = db.execute(
                     f"SELECT {_COLUMNS}, CAST(file AS BLOB) FROM {self.kind.many} "
                     "WHERE id = ? AND deleted_at IS NULL",
@@ -234,7 +155,7 @@ class NamedStore(Generic[Kept]):
 
     def _change(self, statement: str, *values: str) -> None:
         """Change one row. Raises StoreError if it does not exist."""
-        with self.file.writing() as db:
+        with self.writing() as db:
             made = db.execute(
                 f"{statement.format(many=self.kind.many)} AND deleted_at IS NULL", values
             )
@@ -256,6 +177,77 @@ class NamedStore(Generic[Kept]):
                 f"{kind.most} of {human_bytes(kind.most_bytes)} are allowed. Delete some, or "
                 "download this one as a file"
             )
+
+    @property
+    def _empty(self) -> bool:
+        """Whether nothing has ever been saved. A failed first save may leave an empty file."""
+        with self._explained("read"):
+            return not self.path.exists() or self.path.stat().st_size == 0
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection to the file, which must not be empty."""
+        with self._explained("read"), closing(sqlite3.connect(self.path, timeout=_TIMEOUT)) as db:
+            self._check(db)
+            db.text_factory = _readable
+            yield db
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that locks the file from its start; an exception rolls it back."""
+        with self._explained("written"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            connection = sqlite3.connect(self.path, timeout=_TIMEOUT, isolation_level=None)
+            with closing(connection) as db:
+                db.execute("BEGIN IMMEDIATE")
+                try:
+                    self._create(db)
+                    yield db
+                except BaseException:
+                    db.rollback()
+                    raise
+                db.commit()
+
+    def _create(self, db: sqlite3.Connection) -> None:
+        """Turn an empty file into a store; check any other file."""
+        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if tables or any(_owner_and_version(db)):
+            self._check(db)
+            return
+        db.execute(_TABLE.format(many=self.kind.many))
+        db.execute(f"PRAGMA application_id = {self.kind.application_id}")
+        db.execute(f"PRAGMA user_version = {_VERSION}")
+
+    def _check(self, db: sqlite3.Connection) -> None:
+        """Check that this program made the file, in this version."""
+        many = self.kind.many
+        owner, version = _owner_and_version(db)
+        if owner != self.kind.application_id:
+            raise StoreError(
+                f"{self.path} is not a store of saved {many}; it was left unchanged. "
+                f"{self.kind.elsewhere}"
+            )
+        if version != _VERSION:
+            raise StoreError(
+                f"the saved {many} in {self.path} have version {version}; this program reads "
+                f"version {_VERSION}. They were left unchanged. {self.kind.elsewhere}"
+            )
+
+    @contextmanager
+    def _explained(self, done: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, sqlite3.Error) as error:
+            if getattr(error, "sqlite_errorname", "") in _DAMAGED:
+                raise StoreError(
+                    f"the file of saved {self.kind.many} {self.path} is damaged ({error}). "
+                    f"Move it elsewhere; a new one is then created. {self.kind.elsewhere}"
+                ) from error
+            reason = getattr(error, "strerror", None) or error
+            raise StoreError(
+                f"the saved {self.kind.many} in {self.path} cannot be {done}: {reason}. "
+                f"{self.kind.elsewhere}"
+            ) from error
 
 
 def checked_name(name: str) -> str:

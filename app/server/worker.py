@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from app.server.admission import Admission
+from app.server.admission import Admission, QueuePosition, position_in
 from app.server.batched_runs import (
     MAX_RUNNING,
     BatchedRuns,
@@ -22,7 +22,6 @@ from app.server.batched_runs import (
     ServingNow,
     kv_total_bytes,
 )
-from app.server.estimate import QueuePosition, position_in
 from app.server.live_run import LiveTask, explain, explain_restart
 from app.server.model_cache import DRAFT, ModelCache, give_back
 from app.server.rules import PRIVATE, Rules

@@ -15,9 +15,8 @@ from app.server.classroom import Classes, Classroom, ClassState, KeptClasses
 from app.server.store import store_path
 from app.state import learning, polling, tab, what_if
 from app.state.learning import LessonData
-from app.state.process import CLASS_SCOPE, owner
 from app.state.slot import note_in_url
-from app.state.status import notify
+from app.state.status import CLASS_SCOPE, notify, owner
 from app.state.tab import OpenRun
 from app.state.what_if import WhatIfSettings
 from eab.errors import EabError

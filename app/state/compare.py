@@ -1,22 +1,26 @@
-"""The two runs that the Compare page shows, and the independent samples that it makes."""
+"""The runs of this tab so far, the two that Compare shows, and the independent samples for it."""
 
 import hashlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, cast
 
 import streamlit as st
 
 from app.server import rules
 from app.server.live_run import LiveRun
-from app.state import history, tab
+from app.state import tab
 from app.state.slot import Slot, has_ended_with_texts
 from app.state.slot import note_in_url as note_parameters
-from app.state.status import notify
+from app.state.status import notify, worker
+from app.state.tab import Details, OpenRun
 from eab import record
 from eab.analysis.independent_texts import Budget, independent_config
 from eab.analysis.merged_runs import same_prompt
+from eab.board.still import thumbnail
+from eab.config import SETTINGS, BranchingConfig
 from eab.engine.job import continued_run_job
+from eab.errors import LinkError
 from eab.lessons import bundled_runs
 from eab.run import RunFold, RunState, fold
 
@@ -51,8 +55,8 @@ class Side:
 def sources(with_independent: bool) -> list[Source]:
     """The sources that can be chosen for a side."""
     sampled: list[Source] = [INDEPENDENT] if with_independent else []
-    pinned: list[Source] = [PINNED] if len(history.pinned()) == history.MAX_PINNED else []
-    return [*sampled, EXPLORE, *pinned, FILE, *bundled_runs.recordings()]
+    both: list[Source] = [PINNED] if len(pinned()) == MAX_PINNED else []
+    return [*sampled, EXPLORE, *both, FILE, *bundled_runs.recordings()]
 
 
 def choose_pinned() -> None:
@@ -85,7 +89,7 @@ def side_of(source: Source, side: str, like: Side | None = None) -> Side | None:
 
 
 def _pinned(side: str) -> Side | None:
-    past = history.pinned()[_SIDES.index(side)]
+    past = pinned()[_SIDES.index(side)]
     run = past.run
     return (
         Side(past.key, past.details.title or _PINNED_TITLES[side], run) if run is not None else None
@@ -149,3 +153,97 @@ def start_sampling(like: RunState, budget: Budget) -> None:
     started = like.started
     continued = started.continued_tokens
     SAMPLES.start(continued_run_job(started, continued, config, started.model.full_name))
+
+
+MAX_RUNS: Final = 12
+MAX_PINNED: Final = 2
+_RUNS: Final = "past_runs"
+_PINNED: Final = "pinned_runs"
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """An ended run of this tab."""
+
+    key: str
+    # without the events of a live run, so that the server may forget them
+    details: Details
+    prompt: str
+    config: BranchingConfig
+    picture: str  # its tree as a small SVG
+    live_id: str = ""  # empty for a recorded run
+
+    @property
+    def live(self) -> LiveRun | None:
+        """The run in this process; None if it was recorded, or the server has forgotten it."""
+        return worker().find(self.live_id, RunFold) if self.live_id else None
+
+    @property
+    def run(self) -> RunState | None:
+        """The run; None if the server has forgotten it."""
+        if not self.live_id:
+            return fold(self.details.events)
+        return self.live.state.run if self.live is not None else None
+
+
+def note(opened: OpenRun) -> None:
+    """Remember a run that no longer changes; drop the oldest unpinned run of too many."""
+    run = opened.run
+    if run is None or opened.key in {past.key for past in runs()}:
+        return
+    live = opened.live
+    past = PastRun(
+        opened.key,
+        opened.details if live is None else replace(opened.details, events=(), source=None),
+        run.started.prompt,
+        run.started.config,
+        thumbnail(run),
+        live.id if live is not None else "",
+    )
+    kept = [past, *runs()]
+    if len(kept) > MAX_RUNS:
+        kept.remove(next(run for run in reversed(kept) if run.key not in _pinned_keys()))
+    st.session_state[_RUNS] = kept
+
+
+def open_again(past: PastRun) -> None:
+    """Show a run of this tab again. Raises LinkError if the server has forgotten it."""
+    if past.live_id:
+        live = past.live
+        if live is None:
+            raise LinkError("this run is no longer on the server; press Run to make it again")
+        tab.open_live(live)
+    else:
+        tab.open_recorded(past.key, past.details)
+
+
+def runs() -> list[PastRun]:
+    """The runs of this tab, newest first."""
+    return cast(list[PastRun], st.session_state.get(_RUNS, []))
+
+
+def named(key: str) -> PastRun | None:
+    """The run of this tab with this key; None if it is not remembered."""
+    return next((past for past in runs() if past.key == key), None)
+
+
+def pinned() -> list[PastRun]:
+    """The pinned runs in the order of pinning; at most MAX_PINNED."""
+    by_key = {past.key: past for past in runs()}
+    return [by_key[key] for key in _pinned_keys()]
+
+
+def toggle_pin(key: str) -> None:
+    """Pin or unpin a run; a third pin unpins the run that was pinned first."""
+    keys = _pinned_keys()
+    changed = [other for other in keys if other != key] if key in keys else [*keys, key]
+    st.session_state[_PINNED] = changed[-MAX_PINNED:]
+
+
+def differing_settings() -> list[str]:
+    """The settings that differ between the runs."""
+    return [name for name in SETTINGS if len({getattr(past.config, name) for past in runs()}) > 1]
+
+
+def _pinned_keys() -> list[str]:
+    return cast(list[str], st.session_state.get(_PINNED, []))

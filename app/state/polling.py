@@ -23,7 +23,7 @@ from streamlit.runtime.scriptrunner_utils.script_run_context import ThreadState
 
 from app.server.live_run import LiveTask
 from app.state import status
-from app.state.process import worker
+from app.state.status import worker
 
 POLL_SECONDS: Final = 0.25  # minimum between two polls of a page
 POLL_COST: Final = 0.05  # seconds between any two polls of the server; one takes about 10 ms

@@ -14,7 +14,7 @@ import streamlit as st
 from app.server.live_run import LiveRun
 from app.server.model_cache import KEPT
 from app.state import polling
-from app.state.process import models, owner, worker
+from app.state.status import models, owner, worker
 from app.state.tab import OpenRun
 from eab.config import BranchingConfig
 from eab.engine.job import run_job

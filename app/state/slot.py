@@ -13,7 +13,7 @@ import streamlit as st
 
 from app.server.live_run import LiveRun, LiveTask
 from app.state import polling
-from app.state.process import owner, scope, worker
+from app.state.status import owner, scope, worker
 from eab.engine.job import Job, State
 from eab.labs.bmc import EXPERIMENTS, Experiment, is_presentable
 from eab.labs.measurement import Report

@@ -11,7 +11,7 @@ from streamlit.elements.lib.streamlit_plotly_theme import GRAY_90
 
 from app.server.batched_runs import PrefixesNow, SegmentNow, ServingNow
 from app.state import polling
-from app.state.process import owner, worker
+from app.state.status import owner, worker
 from app.widgets.charts import metrics
 from app.widgets.glossary import plain
 from app.widgets.setting_widgets import KEPT

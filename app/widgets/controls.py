@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import streamlit as st
 
-from app.server import estimate
+from app.server import admission
 from app.state import probe
-from app.state.process import worker
+from app.state.status import worker
 from app.state.tab import OpenRun
 from app.widgets import board, model_choice, setting_widgets, threshold
 from app.widgets.glossary import plain
@@ -242,9 +242,9 @@ def _estimate() -> None:
         config = BranchingConfig.from_settings(settings())
     except EabError:
         return  # pressing Run explains it
-    needs = estimate.seconds(config, model_choice.name(), worker().remembered)
+    needs = admission.seconds(config, model_choice.name(), worker().remembered)
     about = f", about {human_seconds(needs)}" if needs is not None else ""
-    st.caption(f"Run: at most {counted(estimate.most_tokens(config), 'token')}{about}.")
+    st.caption(f"Run: at most {counted(admission.most_tokens(config), 'token')}{about}.")
 
 
 def _changed_settings() -> int:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.server import model_cache, rules
 from app.state import polling, status
-from app.state.process import model_download
+from app.state.status import model_download
 from app.widgets import board
 from app.widgets.glossary import plain
 from app.widgets.setting_widgets import KEPT

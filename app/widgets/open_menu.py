@@ -11,8 +11,8 @@ import streamlit as st
 
 from app.server import rules
 from app.server.store import RUNS, Kept, Kind, NamedStore, Saved, default_store
-from app.state import compare, history, status, tab
-from app.state.history import PastRun
+from app.state import compare, status, tab
+from app.state.compare import PastRun
 from app.widgets import controls
 from app.widgets.glossary import plain
 from app.widgets.setting_widgets import shown
@@ -202,9 +202,9 @@ def _draw_list(active: bool) -> None:
         upload("Open a run file", "eab", "upload", _open_file)
 
 
-def open_again(past: history.PastRun) -> None:
+def open_again(past: compare.PastRun) -> None:
     """Open a run of this tab again."""
-    _open(lambda: history.open_again(past))
+    _open(lambda: compare.open_again(past))
 
 
 def clear_choices(keep: str = "") -> None:
@@ -267,20 +267,20 @@ COMPARE = "../pages/compare.py"
 
 def draw_runs(current: str, on_open: Callable[[PastRun], None]) -> None:
     """Draw the runs of this tab, if there are at least two."""
-    past = history.runs()
+    past = compare.runs()
     if len(past) < 2:
         return
-    pinned = history.pinned()
+    pinned = compare.pinned()
     st.subheader("Runs in this tab")
-    names = history.differing_settings()
+    names = compare.differing_settings()
     with st.container(horizontal=True, key="past_runs"):
         for run in past:
             with st.container(border=True, width=190, key=f"past-{run.key}"):
                 _card(run, names, run.key == current, run in pinned, on_open)
     if st.button(
         "Compare the pinned runs",
-        disabled=len(pinned) < history.MAX_PINNED,
-        help="Pin two runs first." if len(pinned) < history.MAX_PINNED else None,
+        disabled=len(pinned) < compare.MAX_PINNED,
+        help="Pin two runs first." if len(pinned) < compare.MAX_PINNED else None,
         key="compare_pinned",
     ):
         compare.choose_pinned()
@@ -311,7 +311,7 @@ def _card(
         )
         st.button(
             "Unpin" if is_pinned else "Pin",
-            on_click=history.toggle_pin,
+            on_click=compare.toggle_pin,
             args=(run.key,),
             icon=":material/keep:",
             type="primary" if is_pinned else "secondary",

@@ -12,7 +12,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from app.server import rules
 from app.server.live_run import LiveRun
-from app.state import history, status, tab, what_if
+from app.state import compare, status, tab, what_if
 from app.state.slot import Entry
 from app.widgets import controls, model_choice
 from app.widgets.glossary import plain
@@ -29,7 +29,7 @@ _CHANGED: Final = "changed_in_status_line"  # whether a button here changed the 
 
 def draw(
     on_suggestion: Callable[[dict[str, Any]], None],
-    on_open: Callable[[history.PastRun], None],
+    on_open: Callable[[compare.PastRun], None],
     on_question: Callable[[str], None],
 ) -> None:
     """Draw the line; while a run is running, the board polls and draws its progress instead."""
@@ -88,8 +88,8 @@ def _draw_message(
         controls.draw_reply(ended, _redraw_page)
 
 
-def _draw_back(on_open: Callable[[history.PastRun], None]) -> None:
-    before = history.named(tab.current().details.grown_from)
+def _draw_back(on_open: Callable[[compare.PastRun], None]) -> None:
+    before = compare.named(tab.current().details.grown_from)
     if before is not None:
         st.button(
             "Back",
@@ -101,7 +101,7 @@ def _draw_back(on_open: Callable[[history.PastRun], None]) -> None:
         )
 
 
-def _open(before: history.PastRun, on_open: Callable[[history.PastRun], None]) -> None:
+def _open(before: compare.PastRun, on_open: Callable[[compare.PastRun], None]) -> None:
     on_open(before)
     _redraw_page()
 

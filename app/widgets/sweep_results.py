@@ -159,7 +159,9 @@ def draw_heat_map(
     with chart:
         draw(
             "",
-            pictures.heat_sentence(shown, gain, same),
+            f"{gain.label} with {pictures.setting_words(shown[0].config, same)}."
+            if same and shown
+            else f"{gain.label} of each combination.",
             pictures.heat_figure(shown, gain, across, down),
             "heat-map",
             f"{drawn}-{shown[0].config if shown else ''}",

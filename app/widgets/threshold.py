@@ -10,7 +10,7 @@ from typing import Any, Final
 import streamlit as st
 
 from app.server import model_cache
-from app.state.process import models
+from app.state.status import models
 from app.state.tab import OpenRun
 from app.widgets import board, model_choice, setting_widgets
 from app.widgets.setting_widgets import KEPT, help_of, mark

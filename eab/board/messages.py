@@ -30,12 +30,12 @@ from eab.events import Probed
 from eab.figures.captions import (
     entropy_sentence,
     file_stem,
+    given_sentences,
     limit_sentence,
     origin_words,
     sentences_at,
     tree_sentence,
 )
-from eab.figures.given_texts import given_sentences
 from eab.figures.memory_captions import memory_sentence
 from eab.figures.run_comparison import diff_entropy_sentence, diff_tree_sentence
 from eab.figures.uncertainty import effect_words, forks_sentence

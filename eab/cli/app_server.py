@@ -1,16 +1,17 @@
 """The commands `eab app`, which replaces this process by the server of the page, and `eab site`,
-which writes the explorer as files for any web server.
+which writes the explorer as files for any web server; and the entry in JupyterLab's launcher.
 """
 
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from eab.assets import HOME
+from eab.assets import ASSETS, HOME
 from eab.errors import need
 from eab.formatting import human_bytes
 
@@ -91,3 +92,25 @@ def site(
     write_site(folder)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     print(f"{folder / 'index.html'} and its pages: {human_bytes(size)}")
+
+
+def server() -> dict[str, Any]:
+    """What jupyter-server-proxy starts and forwards to; it fills in {port} and {base_url}.
+
+    Jupyter checks who asks, and from which site, before it forwards a request. So the explorer sees
+    requests of its own machine, and needs no name of the hub among its allowed hosts.
+    """
+    here = "127.0.0.1:{port}"
+    command = [sys.executable, "-P", "-m", "eab", "app"]
+    return {
+        "command": [*command, "--port", "{port}", "--base-path", "{base_url}eab-explorer"],
+        "environment": {"STREAMLIT_SERVER_HEADLESS": "true"},  # opens no browser on the server
+        "timeout": 60,  # seconds until the page must answer
+        "absolute_url": True,
+        "request_headers_override": {"Host": here, "Origin": f"http://{here}"},
+        "launcher_entry": {
+            "title": "EAB Explorer",
+            "icon_path": str(ASSETS / "icon.svg"),
+            "enabled": find_spec("streamlit") is not None,  # the extra `app`
+        },
+    }

@@ -14,11 +14,9 @@ from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.cli import models, options, progress, terminal
 from eab.cli.app_server import open_app, site
-from eab.cli.batch import batch
 from eab.cli.check import check
-from eab.cli.evaluation import evaluate
 from eab.cli.samples import import_samples
-from eab.cli.sweep import sweep
+from eab.cli.sweep import evaluate, sweep
 from eab.config import OF_DISTRIBUTION, SETTINGS, BranchingConfig
 from eab.engine.request import Request
 from eab.errors import EabError, PromptError, RunsError
@@ -249,7 +247,6 @@ def export(
 
 
 app.command("import")(import_samples)
-app.command("batch")(batch)
 app.command("sweep")(sweep)
 app.command("check")(check)
 app.command("evaluate")(evaluate)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from eab.branching.presets import OF_PRESETS, PRESETS, START, starting_config, starting_values
-from eab.config import BRANCHING, SETTINGS, SPECULATIVE
+from eab.config import BRANCHING, SETTINGS, SPECULATIVE, BranchingConfig
 from eab.errors import ConfigError
 from eab.formatting import quoted
 from eab.labs.tuning.grid import MAX_SEEDS, Grid
@@ -155,23 +155,17 @@ def with_model(command: Command) -> Command:
     return _replacing("source", parameters, lambda given: ModelOptions(**given))(command)
 
 
-def given_settings(options: dict[str, Any]) -> dict[str, Any]:
-    """The settings for the options of `with_settings`, and the preset, if they are given."""
+def _config_of(options: dict[str, Any]) -> BranchingConfig:
     given = {name: value for name, value in options.items() if value is not None}
-    starting_config(**given)  # refuses bad values
-    return given
+    return starting_config(**given)
 
 
-def with_settings(
-    *, without: tuple[str, ...] = (), make: Callable[[dict[str, Any]], Any] | None = None
-) -> Callable[[Command], Command]:
+def with_settings(*, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
     """Replace `config` by one option per setting, except for those in `without`."""
     offered = {name: each for name, each in SETTINGS.items() if name not in without}
     parameters = [_parameter("preset", PresetName, None)]
     parameters += [_option(name, declared) for name, declared in offered.items()]
-    return _replacing(
-        "config", parameters, make or (lambda given: starting_config(**given_settings(given)))
-    )
+    return _replacing("config", parameters, _config_of)
 
 
 def with_grid(command: Command) -> Command:

@@ -1,30 +1,51 @@
-"""The command `eab sweep`: many settings on many prompts, and a table of the results."""
+"""The commands `eab sweep`, many settings on many prompts, and `eab evaluate`, how well scores of
+uncertainty find wrong answers.
+"""
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
+import pandas as pd
 import typer
 from rich.console import Console, Group, RenderableType
+from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
 from eab.analysis.answer_parts import check_part
 from eab.cli import options, progress
-from eab.config import SETTINGS
+from eab.config import SETTINGS, BranchingConfig
 from eab.errors import ConfigError
-from eab.formatting import counted, human_seconds
+from eab.formatting import counted, human_seconds, listed
+from eab.labs.measurement import Report, Values, dumps
 from eab.labs.tuning.cell import Cell, cells_table
+from eab.labs.tuning.evaluation_report import (
+    EVALUATION,
+    errors_table,
+    evaluated,
+    scores_table,
+    verdict,
+)
 from eab.labs.tuning.frontier import varying
 from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.measure import PART, SAME_ANSWER, Measurement
-from eab.labs.tuning.prompt_sets import SETS, TuningPrompt, labelled_prompt, read_prompts
-from eab.labs.tuning.report import TABLE
+from eab.labs.tuning.measure import PART, SAME_ANSWER, Measurement, load_rule
+from eab.labs.tuning.prompt_sets import (
+    QUESTIONS,
+    SETS,
+    TuningPrompt,
+    labelled_prompt,
+    read_prompts,
+    read_questions,
+)
+from eab.labs.tuning.report import SAMPLES, TABLE
 from eab.labs.tuning.sweeping import Executor, SweepStep, sweep_with
+from eab.record.files import write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,9 +71,10 @@ def sweep(
     prompts: Annotated[
         str,
         typer.Argument(
-            help=f"A bundled set ({', '.join(SETS)}), or a file: JSON lines with a prompt and "
-            "optionally an id, a group, answers or a distribution; .csv with the same "
-            "columns; .txt with one prompt per line; - reads JSON lines from standard input."
+            help=f"A bundled set ({', '.join(SETS)}), or a file: JSON lines with a prompt or "
+            "messages and optionally an id, a group, answers or a distribution, and settings; "
+            ".csv with the same columns; .txt with one prompt per line; - reads JSON lines from "
+            "standard input."
         ),
     ],
     out: Annotated[
@@ -69,7 +91,9 @@ def sweep(
         typer.Option(help="Measure how likely texts are that contain this, ignoring case."),
     ] = "",
     prefix_cache: options.PrefixCache = True,
-    runs: Annotated[bool, typer.Option(help="Save the run of every cell as a run file.")] = False,
+    runs: Annotated[
+        bool, typer.Option(help="Save every run as a run file, and a table of all samples.")
+    ] = False,
     ray: Annotated[
         str,
         typer.Option(
@@ -82,14 +106,15 @@ def sweep(
         typer.Option(min=1, help=("With --ray: number of workers, each of which loads the model.")),
     ] = 2,
 ) -> None:
-    """Try many settings on many prompts. Repeating the command makes only the missing cells.
+    """Run many prompts, with one setting or many. Repeating the command makes only what is missing.
 
     A setting takes a list (0.3,0.65) or a range (0.2:1.2:0.2); all combinations are run.
     """
     asked = [labelled_prompt(prompt, label) for prompt in read_prompts(prompts)[::every]]
-    progress.note(prompt.request(grid.base) for prompt in asked)
+    progress.note(prompt.request(prompt.config(grid.base)) for prompt in asked)
     measurement = Measurement(check_part(answers), same_answer, runs, prefix_cache)
-    drafts = "model" in (grid.base.drafter, *grid.varied.get("drafter", ()))
+    drafters = {prompt.config(grid.base).drafter for prompt in asked}
+    drafts = "model" in drafters.union(grid.varied.get("drafter", ()))
     if ray and drafts:
         raise ConfigError("the drafter model does not work with --ray yet; choose another drafter")
     made = _SweepProgress()
@@ -169,6 +194,11 @@ def _report(out: Path, made: _SweepProgress, stopped: bool) -> None:
             f"{counted(last.done, 'cell')}{before} in {out / TABLE}; {last.resimulated:,} of them "
             f"({last.resimulated / last.done:.0%}) without the model."
         )
+        if (samples := out / SAMPLES).exists():
+            import pandas as pd
+
+            table = pd.read_parquet(samples, columns=["id"])
+            print(f"{counted(len(table), 'sample')} of the runs in {samples}.")
     problems = "\n  ".join([f"{counted(last.failed, 'cell')} could not be made:", *made.problems])
     left = f"Stopped with {counted(last.total - last.done - last.failed, 'cell')} left. "
     left += "Repeat the command to continue."
@@ -194,3 +224,82 @@ def _means(group: "pd.DataFrame", shown: Sequence[tuple[str, str, str]]) -> list
     return [
         form.format(means[name]) if math.isfinite(means[name]) else "" for name, _, form in shown
     ]
+
+
+@options.with_model
+def evaluate(
+    source: options.ModelOptions,
+    questions: Annotated[
+        str,
+        typer.Argument(
+            help="Prompts with known answers: a file (.jsonl, .csv), - or a set. Default: the "
+            "questions of the embedded model.",
+            show_default=False,
+        ),
+    ] = "",
+    entropy_threshold: Annotated[float, typer.Option(help="Threshold of the tree, in nats.")] = 0.5,
+    min_fork_weight: Annotated[
+        float, typer.Option(help="Minimum weight of a path to fork.")
+    ] = 0.03,
+    max_paths: Annotated[int, typer.Option(help="Maximum number of paths of the tree.")] = 12,
+    max_new_tokens: Annotated[int, typer.Option(help="Maximum number of tokens per answer.")] = 8,
+    seed: Annotated[int, typer.Option(help="Seed of the first question.")] = 0,
+    every: Annotated[int, typer.Option(min=1, help="Take every n-th question, to save time.")] = 1,
+    answers: options.AnswerPart = "sentence",
+    same_answer: options.SameAnswer = "content",
+    prefix_cache: options.PrefixCache = True,
+    json_file: options.JsonFile = "",
+    rows_file: Annotated[
+        str, typer.Option("--rows", help="Write one row per question as Parquet.")
+    ] = "",
+) -> None:
+    """Measure how well uncertainty scores tell wrong answers from right ones."""
+    from eab.labs.tuning.measure import answer_rows
+    from eab.models.machine import describe_machine
+
+    progress.check_writable(json_file, rows_file)
+    config = BranchingConfig.from_settings(
+        {
+            "entropy_threshold": entropy_threshold,
+            "min_fork_weight": min_fork_weight,
+            "max_paths": max_paths,
+            "max_new_tokens": max_new_tokens,
+            "seed": seed,
+        }
+    )
+    part, same = check_part(answers), load_rule(same_answer)
+    asked = read_questions(questions or str(QUESTIONS))[::every]
+    model = progress.load(source)
+    prefixes = progress.prefixes_of(model, prefix_cache)
+    answered = answer_rows(model, config, asked, part, same, prefixes)
+    rows = with_progress(answered, len(asked))
+    card, machine = model.card, describe_machine(model.card.device)
+    found = Report().collect(evaluated(rows, card, machine, asdict(config)))
+    if json_file != progress.STANDARD_STREAM:
+        Console().print(report_table(found))
+    if json_file:
+        progress.write_json(json.loads(dumps(found, EVALUATION.units)), json_file)
+    if rows_file:
+        write_table(Path(rows_file), pd.DataFrame(rows))
+
+
+def with_progress(rows: Iterator[Values], questions: int) -> list[Values]:
+    """The rows, made with a progress bar on stderr."""
+    console = progress.bar_console()
+    total, quiet = 3 * questions, console.quiet
+    return [*track(rows, "answering", total, console=console, transient=True, disable=quiet)]
+
+
+def report_table(report: Report) -> RenderableType:
+    """The report for a terminal; intervals contain 95% of the bootstrap resamples."""
+    about, tables = report.about, list[Table]()
+    for headings, *rows in filter(None, (scores_table(report), errors_table(report))):
+        tables.append(Table(*headings))
+        for row in rows:
+            tables[-1].add_row(*row)
+    asked = (
+        f"{about['questions']} questions with known answers, {about['wrong']} answered wrongly; "
+        f"{about['chances']} with known distributions:"
+    )
+    spent = listed([f"{way} {tokens:,}" for way, tokens in about["tokens"].items()])
+    return Group(Text(asked), *tables, Text(f"Tokens: {spent}. {verdict(report)}"))

@@ -16,8 +16,7 @@ from eab.analysis.labels import Label
 from eab.analysis.seed_means import student
 from eab.config import MAX_LABEL
 from eab.events import LabelRule
-from eab.figures.charts import BLUE, ORANGE, bar_pattern, laid_out, text_label
-from eab.figures.drawing import go
+from eab.figures.charts import BLUE, ORANGE, bar_pattern, go, laid_out, text_label
 from eab.formatting import counted, listed, quoted
 from eab.run import RunState
 

@@ -1,13 +1,23 @@
-"""What all plotly charts share: colours, line styles, labels, sizes, and a version for print."""
+"""What all charts share, and plotly; if it is missing, the error names the extra that has it."""
 
 import html
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from eab.figures.drawing import go
+import numpy as np  # noqa: F401
+import pandas as pd  # noqa: F401
+
+from eab.errors import need
 from eab.formatting import shortened
 from eab.timing import MILLI, Timing
+
+need("app", "plotly")
+import plotly.graph_objects as go  # noqa: E402
+from plotly.subplots import make_subplots  # noqa: E402
+
+__all__ = ["go", "make_subplots"]
+
 
 # Readable on light and dark pages. Dashes, symbols and patterns also tell series apart.
 BLUE, ORANGE, GREEN, PURPLE = "#1f83c9", "#d9661f", "#13946b", "#b0609f"

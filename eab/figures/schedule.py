@@ -8,8 +8,7 @@ from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
 from eab.analysis.schedule import Schedule, ScheduledPass, Segment
-from eab.figures.charts import BLUE, GOLD, GREEN, GREY, ORANGE, PURPLE, bar_pattern, laid_out
-from eab.figures.drawing import go
+from eab.figures.charts import BLUE, GOLD, GREEN, GREY, ORANGE, PURPLE, bar_pattern, go, laid_out
 from eab.formatting import counted
 
 Across = Literal["seconds", "passes"]

@@ -270,13 +270,14 @@ LABS: Final[Mapping[Experiment, Lab]] = {
 }
 
 
-def fit_sentence(costs: CostModel) -> str:
-    """The fitted constants in a sentence."""
-    return (
-        f"Copying a row takes {_micro(costs.copy_row)}, and each growth another "
-        f"{_micro(costs.allocation)}. A spare row adds {_micro(costs.spare_row)} to a pass of one "
-        f"token, and {_micro(costs.spare_query)} for each further token (fitted)."
-    )
+def fit_measures(costs: CostModel) -> dict[str, str]:
+    """The fitted constants, by title."""
+    return {
+        "Copying a row": _micro(costs.copy_row),
+        "Each growth": _micro(costs.allocation),
+        "A spare row, per pass": _micro(costs.spare_row),
+        "... per further token": _micro(costs.spare_query),
+    }
 
 
 def _micro(seconds: float) -> str:

@@ -14,13 +14,13 @@ from eab.figures.charts import (
     add_timings,
     bar_pattern,
     from_zero,
+    go,
     laid_out,
     line_style,
     log_axis,
     mark_x,
     text_label,
 )
-from eab.figures.drawing import go
 from eab.figures.schedule import Across, Lane, add_idle, add_work
 from eab.labs.batching import TITLES, Way, shown, workload_of
 from eab.labs.measurement import Chart, Report

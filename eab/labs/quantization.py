@@ -27,7 +27,7 @@ from typing import Final, NamedTuple, TypeAlias
 from eab.formatting import as_sentence, counted, human_bytes, listed, times
 from eab.labs.measurement import Chart, Lab, Report, TextTable, Values
 from eab.run import RunState
-from eab.timing import MILLI, NO_DIFFERENCE, NOTHING_YET, Timing, comparison, differs, in_ms
+from eab.timing import MILLI, NOTHING_YET, Timing, comparison, in_ms
 from eab.token_text import visible
 from eab.weight_formats import AS_LOADED
 
@@ -166,23 +166,6 @@ def missing_sentence(report: Report) -> str:
     return f"Not measured: {names}. {as_sentence(missing[0]['reason'])}"
 
 
-def steps_sentence(report: Report) -> str:
-    """Each format's largest speedup over the weights as loaded, and its number of rows."""
-    words = []
-    for row in rounded_formats(report):
-        faster = [
-            (step.loaded.median / step.ours.median, step.rows)
-            for step in step_timings(report, row["weights"])
-            if differs(step.ours, step.loaded) and step.ours.median < step.loaded.median
-        ]
-        if faster:
-            gain, rows = max(faster)
-            words.append(f"{row['weights']} {times(gain)} with {counted(rows, 'row')}")
-    if not words:
-        return f"Speed compared with the weights as loaded: {NO_DIFFERENCE}, or slower."
-    return f"Faster than the weights as loaded, at most: {listed(words)}."
-
-
 def bound(report: Report, measured: Values, rows: float) -> float:
     """The minimum seconds of a step: the longer of reading the weights and multiplying."""
     return max(_reading(report, measured), rows * _multiplying(report, measured))
@@ -217,7 +200,7 @@ def run_point(run: RunState) -> RunPoint | None:
 
 
 def roofline_answer(report: Report) -> str:
-    """Up to how many rows reading weights is the limit, how close a step is, and the speedups."""
+    """Up to how many rows reading weights is the limit, and how close a step comes to the bound."""
     if not report.rows("machine") or not report.rows("formats"):
         return NOTHING_YET
     full = report.rows("formats")[0]
@@ -226,8 +209,7 @@ def roofline_answer(report: Report) -> str:
     return (
         f"Up to {ridge(report, full):.0f} rows, a step is limited by reading the weights as "
         f"loaded ({human_bytes(full['read_bytes'])}), and additional rows cost little. Measured, a "
-        f"step of {counted(step.rows, 'row')} takes {in_ms(step.ours)}, {times(over)} the bound. "
-        f"{steps_sentence(report)}"
+        f"step of {counted(step.rows, 'row')} takes {in_ms(step.ours)}, {times(over)} the bound."
     )
 
 
@@ -343,20 +325,14 @@ SHOWN: Final = 12  # rows of the table on the page
 _LENGTH: Final = 60  # characters of the text before a fork
 
 
-def moved_sentence(moved: Moved, name: str) -> str:
-    """The first token that differs, how many forks appear or vanish, and how much weight moves."""
-    if moved.first is None:
-        forks = "" if moved.appeared or moved.vanished else " and the same forks"
-        return (
-            f"With {name}, the run has the same tokens{forks}; {moved.weight:.1%} of the weight "
-            "moves between its texts."
-        )
-    return (
-        f"With {name}, the trees differ from token {moved.first:,} on: "
-        f"{counted(len(moved.vanished), 'fork')} of A {_verb(moved.vanished, 'vanish')}, "
-        f"{counted(len(moved.appeared), 'fork')} of B {_verb(moved.appeared, 'appear')}. "
-        f"{moved.weight:.1%} of the weight is on other texts."
-    )
+def moved_measures(moved: Moved) -> dict[str, str]:
+    """Where the trees begin to differ, how many forks do, and how much weight moves, by title."""
+    return {
+        "First token that differs": "none" if moved.first is None else f"{moved.first:,}",
+        "Forks of A that vanish": f"{len(moved.vanished):,}",
+        "Forks of B that appear": f"{len(moved.appeared):,}",
+        "Weight on other texts": f"{moved.weight:.1%}",
+    }
 
 
 def moved_rows(moved: Moved) -> list[tuple[str, ...]]:
@@ -368,11 +344,6 @@ def moved_rows(moved: Moved) -> list[tuple[str, ...]]:
         (_end(change.text), what, *(_entropy(value) for value in (change.a, change.b)))
         for what, change in changes
     ]
-
-
-def _verb(forks: tuple[ForkChange, ...], verb: str) -> str:
-    ending = "es" if verb.endswith("sh") else "s"
-    return f"{verb}{ending}" if len(forks) == 1 else verb
 
 
 def _end(text: str) -> str:

@@ -4,7 +4,7 @@ this project are bundled with it.
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -172,11 +172,15 @@ def _words(text: str, where: str) -> str:
     if _PICTURE.search(text):
         raise LessonError(f"{where} contains a picture, which lessons cannot load; remove it")
     for name in numbers_in(text):
-        try:
-            parse(name)
-        except LessonError as error:
-            raise LessonError(f"{where}: {error}") from error
+        _quantity(name, where)
     return text.strip()
+
+
+def _quantity(measure: str, where: str) -> LessonQuantity:
+    try:
+        return parse(measure)
+    except LessonError as error:
+        raise LessonError(f"{where}: {error}") from error
 
 
 def _split(title: str, body: str) -> _Part:
@@ -205,6 +209,8 @@ def _section(part: _Part) -> Section:
     _check_script(script, where)
     if not part.before:
         raise LessonError(f"{where} needs words before its script")
+    if part.kind != "step" and not part.after:
+        raise LessonError(f"{where} needs an explanation after its script")
     if isinstance(given, _Guess):
         return _question(part, script, given, where)
     if isinstance(given, _Task):
@@ -233,7 +239,6 @@ def _check_script(script: Script, where: str) -> None:
 def _question(part: _Part, script: Script, guess: _Guess, where: str) -> QuestionSection:
     if list(guess.bounds) != sorted(set(guess.bounds)):
         raise LessonError(f"{where}: bounds must ascend, such as [0.1, 0.5, 1]")
-    _check_explained(part, where)
     quantity = _quantity(guess.measure, where)
     return QuestionSection(part.title, part.before, script, quantity, guess.bounds, part.after)
 
@@ -246,17 +251,11 @@ def _exercise(part: _Part, script: Script, task: _Task, where: str) -> ExerciseS
             f"{where}: an exercise without a calculator uses the board, so it cannot show another "
             "picture"
         )
-    _check_explained(part, where)
     goals = tuple(
         _goal(goal, task.calculator, f"{where}, goal {number}")
         for number, goal in enumerate(task.goals, 1)
     )
     return ExerciseSection(part.title, part.before, script, task.calculator, goals, part.after)
-
-
-def _check_explained(part: _Part, where: str) -> None:
-    if not part.after:
-        raise LessonError(f"{where} needs an explanation after its script")
 
 
 def _goal(goal: _Goal, calculator: str, where: str) -> Goal:
@@ -277,13 +276,6 @@ def _goal(goal: _Goal, calculator: str, where: str) -> Goal:
     if quantity.part != "run" or quantity.over:
         raise LessonError(f"{where}: a goal on the board must be about the board's run")
     return Goal(quantity, low, high, goal.relative)
-
-
-def _quantity(measure: str, where: str) -> LessonQuantity:
-    try:
-        return parse(measure)
-    except LessonError as error:
-        raise LessonError(f"{where}: {error}") from error
 
 
 def _check_order(sections: tuple[Section, ...]) -> None:
@@ -308,32 +300,16 @@ def _check_order(sections: tuple[Section, ...]) -> None:
 
 def sources_of(lesson: Lesson) -> set[Source]:
     """The sources that the numbers and pictures of a lesson need."""
-    return {*_of_pictures(lesson), *_of_numbers(lesson)}
-
-
-def _of_pictures(lesson: Lesson) -> Iterator[Source]:
+    texts, found = [lesson.introduction], set[Source]()
     for section in lesson.sections:
+        texts += [section.text, getattr(section, "explanation", "")]
         if not isinstance(section, ReadingSection):
             name = section.script.picture
-            yield PICTURES[name].source if name else "run"
-
-
-def _of_numbers(lesson: Lesson) -> Iterator[Source]:
-    for quantity in (*(parse(name) for name in _named(lesson)), lesson.question.quantity):
-        yield from _parts(quantity)
-
-
-def _parts(quantity: LessonQuantity) -> Iterator[Source]:
-    for part in filter(None, (quantity.part, quantity.over)):
-        yield PARTS[part][0]
-
-
-def _named(lesson: Lesson) -> Iterator[str]:
-    yield from numbers_in(lesson.introduction)
-    for section in lesson.sections:
-        yield from numbers_in(section.text)
-        if isinstance(section, QuestionSection | ExerciseSection):
-            yield from numbers_in(section.explanation)
+            found.add(PICTURES[name].source if name else "run")
+    quantities = [parse(name) for text in texts for name in numbers_in(text)]
+    for quantity in (*quantities, lesson.question.quantity):
+        found |= {PARTS[part][0] for part in (quantity.part, quantity.over) if part}
+    return found
 
 
 FOLDER: Final = ASSETS / "lessons"

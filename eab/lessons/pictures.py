@@ -15,7 +15,7 @@ from eab.lessons.measures import Source, Sources, Unit
 from eab.speculation.stats import expected_tokens
 
 if TYPE_CHECKING:
-    from eab.figures.drawing import go
+    from eab.figures.charts import go
 
 
 Drawn = tuple[str, "go.Figure"]  # a sentence about the chart, and the chart
@@ -43,7 +43,7 @@ def _allocation(sources: Sources) -> Drawn:
     from eab.figures import kv_allocation as figures
 
     allocation = kv_allocation([sources.run])
-    return figures.allocation_sentence(allocation), figures.allocation_figure(allocation)
+    return figures.CAPTION, figures.allocation_figure(allocation)
 
 
 def _schedules(sources: Sources) -> Drawn:

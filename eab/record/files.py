@@ -4,7 +4,6 @@ import json
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -84,149 +83,67 @@ def write_table(path: Path, table: "pd.DataFrame") -> None:
     save_whole(path, data)
 
 
-# ---- run files that grow
+class RunFile:
+    """A run file that is written while the run continues, a whole step at a time.
 
-PART: Final = ".part"  # ends the file name of an unfinished run, before the suffix
-
-
-def part_of(path: Path) -> Path:
-    """The path of the run file until the run has ended."""
-    return path.with_name(f"{path.stem}{PART}{path.suffix}")
-
-
-def is_part(file: Path) -> bool:
-    """Whether the file has the name of an unfinished run."""
-    return file.stem.casefold().endswith(PART)  # some file systems ignore case
-
-
-class GrowingFile:
-    """A file to which a run is written as it continues, a whole step at a time.
-
-    An error is kept in `problem`, because losing the run would be worse; the file then ends there.
-    Two processes that use the same path write separate files, and the path keeps the later one.
-
-    Args:
-        every: Seconds between writes, which limits their cost; 0 writes each step.
+    Until the run has ended, it is `NAME.part.eab`; an older file stays until then. Errors are
+    raised only at the end, because losing the run would be worse.
     """
 
-    def __init__(self, path: Path, every: float = 0.0) -> None:
-        self.problem: OSError | RecordError | None = None
-        self._path, self._every = path, every
+    def __init__(self, path: Path | str) -> None:
+        self._path, self._target = path, Path(os.path.realpath(path))
+        # or a pipe; written only once
+        self._is_device = self._target.exists() and not self._target.is_file()
+        self._part = self._target.with_name(f"{self._target.stem}.part{self._target.suffix}")
         self._packed = BytesIO()  # not on the disk yet
         self._lines = RunLines(self._packed)
         self._file: BinaryIO | None = None  # a run that never starts leaves no file
-        self._is_device = path.exists() and not path.is_file()  # or a pipe; written only once
-        self._due = 0.0
+        self._problem: OSError | RecordError | None = None
 
     def add(self, event: Event) -> None:
-        """Add an event; one that ends a step triggers a write if it is due."""
-        if self.problem is None:
+        """Add an event; after one that ends a step, all are written to the disk."""
+        if self._problem is None:
             with self._keeping_problems():
                 self._lines.add(event)
                 if isinstance(event, Pause) and not self._is_device:
-                    self._write_if_due()
+                    self._lines.flush()
+                    self._append()
 
-    def end(self) -> None:
-        """Write the remaining events; the file stays open."""
+    def close(self) -> None:
+        """Move the file to its final path; RecordError if anything could not be written."""
         with self._keeping_problems():
             self._lines.close()
-            if self.problem is None:
+            if self._problem is None:
                 self._append()
+        self.abandon()
+        try:
+            if self._problem is not None:
+                raise self._problem
+            if not self._is_device:
+                os.replace(self._part, self._target)
+        except OSError as error:
+            raise cannot_be_written(self._path, error) from error
 
     def abandon(self) -> None:
-        """Close the file as it is on the disk."""
+        """Leave the file on the disk as an unfinished run."""
         if self._file is not None:
             with suppress(OSError):  # the disk may be full
                 self._file.close()
-
-    def move_to(self, target: Path) -> None:
-        """Close the file and move it to `target`; OSError if that fails."""
-        assert self._file is not None
-        is_own = self._is_device or _is_of(self._file, self._path)
-        if not is_own:  # another process has put its own file at this path
-            self._file.seek(0)
-            write_whole(target, self._file.read())
-        self._file.close()
-        if is_own:
-            os.replace(self._path, target)
 
     @contextmanager
     def _keeping_problems(self) -> Iterator[None]:
         try:
             yield
         except (OSError, RecordError) as error:
-            self.problem = error
-
-    def _write_if_due(self) -> None:
-        now = time.monotonic()
-        if now >= self._due:
-            self._due = now + self._every
-            self._lines.flush()
-            self._append()
+            self._problem = error
 
     def _append(self) -> None:
         if self._file is None:
-            self._file = self._new_file()
+            self._file = (self._target if self._is_device else self._part).open("wb")
         self._file.write(self._packed.getvalue())
         self._file.flush()
         self._packed.seek(0)
         self._packed.truncate()
-
-    def _new_file(self) -> BinaryIO:
-        if self._is_device:
-            return self._path.open("wb")
-        self._path.unlink(missing_ok=True)
-        return self._path.open("x+b")
-
-
-class RunFile:
-    """A run file that is written while the run continues.
-
-    Errors are raised only at the end, because losing the run would be worse.
-
-    Args:
-        every: As in `GrowingFile`.
-    """
-
-    def __init__(self, path: Path | str, every: float = 0.0) -> None:
-        self._path, self._target = path, Path(os.path.realpath(path))
-        is_device = self._target.exists() and not self._target.is_file()
-        self._growing = GrowingFile(self._target if is_device else part_of(self._target), every)
-        self._added = 0  # number of events added
-
-    def add(self, event: Event) -> None:
-        """Add an event; after one that ends a step, all are written to the disk if that is due."""
-        self._growing.add(event)
-        self._added += 1
-
-    def add_new(self, events: Sequence[Event]) -> None:
-        """Add those of the run's events so far that are new."""
-        for event in events[self._added :]:
-            self.add(event)
-
-    def close(self) -> None:
-        """Move the file to its final path; RecordError if anything could not be written."""
-        self._growing.end()
-        try:
-            if self._growing.problem is not None:
-                raise self._growing.problem
-            self._growing.move_to(self._target)
-        except OSError as error:
-            raise cannot_be_written(self._path, error) from error
-        finally:
-            self._growing.abandon()
-
-    def abandon(self) -> None:
-        """Leave the file on the disk as an unfinished run."""
-        self._growing.abandon()
-
-
-def _is_of(file: BinaryIO, path: Path) -> bool:
-    """Whether the open file is the one at this path."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except OSError:
-        return False
 
 
 STANDARD_STREAM: Final = "-"  # the name that stands for standard input or output

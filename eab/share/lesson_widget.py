@@ -123,7 +123,7 @@ class LessonWidget(WithStill, widgets.VBox):  # type: ignore[misc]  # it has no 
         script = self.lesson.script_at(self.stage)
         if not script.picture:
             return self._led_board(script)
-        from eab.figures.drawing import go  # takes half a second
+        from eab.figures.charts import go  # takes half a second
 
         sentence, figure = PICTURES[script.picture].draw(self._sources)
         point_at(figure, script.highlight)

@@ -19,7 +19,7 @@ from eab.analysis.answer_parts import check_part, first_sentence, reader
 from eab.analysis.answers import Answers, entropy, group_answers, marks_of_answers
 from eab.analysis.label_rules import labelled
 from eab.analysis.same_answer import RULES, grouped, normalised
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.events import Event, Labelled, PathFinished, RunStarted
 from eab.run import RunState, fold, largest_first

@@ -20,7 +20,7 @@ from eab.analysis.merged_runs import (
 )
 from eab.board.messages import diff_message
 from eab.board.still import tidy
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.events import Forked, RunStarted
 from eab.figures.run_comparison import (

@@ -16,7 +16,7 @@ from eab.analysis.kv_allocation import (
     block_usages,
     kv_allocation,
 )
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.errors import ConfigError, RecordError
 from eab.events import KvMeasured, KVUsage, PathRows

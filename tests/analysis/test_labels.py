@@ -10,7 +10,7 @@ import pytest
 from eab import EntropyAdaptiveBranching, Run
 from eab.analysis.label_rules import is_json, labelled_by
 from eab.analysis.labels import place_of
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.errors import ConfigError, RecordError
 from eab.events import Labelled, LabelRule
 

@@ -16,7 +16,7 @@ import eab
 from eab import BranchingConfig, EntropyAdaptiveBranching, token_text
 from eab.api import branching
 from eab.branching.presets import PRESETS, starting_config
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.errors import (
     BatchError,
     MemoryLimitError,

@@ -27,8 +27,7 @@ from app.server.class_questions import ClassQuestion
 from app.server.links import from_query
 from app.server.store import MAX_NAME, RUNS, NamedStore
 from eab import BranchingConfig, EntropyAdaptiveBranching, Grid, Request, Run, record
-from eab.checks.table_model import TableModel, random_table
-from eab.cli.batch import read_lines
+from eab.checks.policy import TableModel, random_table
 from eab.engine.loop import event_stream
 from eab.errors import EabError
 from eab.events.chat import parse_messages, read_messages
@@ -419,6 +418,7 @@ DOORS: dict[str, tuple[Callable[[Any], object], Sequence[Any]]] = {
             *({"grid": {"varied": {"r": [1] * 100_000}}}, {"grid": {"seeds": [1] * 100_000}}),
             *(of_prompt(id=1), of_prompt(id="x" * 101), of_prompt(question={"prompt": " "})),
             of_prompt(question={"prompt": "A", "distribution": {"a": 0.5}}),
+            of_prompt(settings={"max_paths": 64}),
             of_prompt(question={"prompt": "A", "distribution": {"\ud800": 1.0}}),
             {"prompts": [{"id": "a", "question": {"prompt": "A"}}] * 2},
         ],
@@ -465,8 +465,8 @@ DOORS: dict[str, tuple[Callable[[Any], object], Sequence[Any]]] = {
             *(f'{{"prompt": "a", "distribution": {{"b": {value}}}}}' for value in ("0.5", '"x"')),
         ],
     ),
-    "lines of a batch": (
-        partial(lines_of, lambda file: read_lines(file, {})),
+    "lines of prompts": (
+        partial(lines_of, read_prompts),
         [
             "\n".join(
                 [
@@ -474,7 +474,7 @@ DOORS: dict[str, tuple[Callable[[Any], object], Sequence[Any]]] = {
                     *('{"messages": []}', '{"prompt": "a", "id": "../a"}', "[" * 100_000),
                     *('{"prompt": "a", "id": true}', '{"prompt": "a", "temprature": 1}'),
                     *('{"prompt": "a", "temperature": NaN}', '{"prompt": "a", "policy": {}}'),
-                    *('{"prompt": "a", "id": "one.Part"}', '{"prompt": "a", "id": "ONE"}'),
+                    *('{"prompt": "a", "id": "."}', '{"prompt": "a", "id": "ONE"}'),
                 ]
             ),
             "\n\n",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import eab
 from eab import BranchingConfig, EabError, EntropyAdaptiveBranching, Grid, Message, Request, Run
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.lessons import bundled_runs
 
 MODEL = TableModel(random_table(2, 5), stop_ids=[4])

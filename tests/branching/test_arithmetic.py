@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from made_runs import events_of, run_of
 from stepping import Text, leaves_of
 
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.events import Speculated
 

@@ -24,7 +24,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from eab import EntropyAdaptiveBranching, record
 from eab.analysis.answers import group_answers
-from eab.checks.table_model import Table, TableModel, random_table
+from eab.checks.policy import Table, TableModel, random_table
 from eab.config import BranchingConfig
 from eab.errors import ConfigError
 from eab.events import Forked, Pruned

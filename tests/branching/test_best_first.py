@@ -15,7 +15,7 @@ from made_runs import events_of, leaves_at, run_of
 from eab import record
 from eab.analysis.answers import group_answers
 from eab.analysis.uncertainty import uncertainty
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig, CacheName
 from eab.errors import ConfigError
 from eab.events import Predicted, StepTimed

@@ -13,7 +13,7 @@ from made_runs import run_of
 from transformers import LogitsProcessorList, RepetitionPenaltyLogitsProcessor
 
 from eab.branching.logits_processing import penalties, processed
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 
 STOP = 5

@@ -17,7 +17,7 @@ from eab import BranchingConfig, Request
 from eab.board.messages import board_message
 from eab.branching.fair import FairPolicy
 from eab.branching.policy import Seeded, children_of
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.engine.build import check_request
 from eab.errors import ConfigError
 from eab.figures.captions import tree_sentence

@@ -12,7 +12,7 @@ from eab.branching.policies import OriginalPolicy
 from eab.branching.policy import Child, Leaf
 from eab.branching.random_streams import ROOT, Purpose, uniform
 from eab.branching.sampling import Predictions
-from eab.checks.table_model import Table, TableModel, random_table
+from eab.checks.policy import Table, TableModel, random_table
 from eab.config import BranchingConfig
 from eab.events import (
     Event,

@@ -13,7 +13,7 @@ from stepping import Sample, Text, leaves_of
 
 from eab.branching.policy import Leaf
 from eab.branching.stochastic_beam import StochasticBeamPolicy, importance
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 
 LENGTH = 3

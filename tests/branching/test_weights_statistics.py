@@ -25,7 +25,7 @@ from policies import EVERY, FORKING
 from stepping import Sample, samples_of
 
 from eab.branching.random_streams import ROOT
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.events import StepTimed
 from eab.run import RunState

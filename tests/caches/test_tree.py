@@ -11,7 +11,7 @@ from made_runs import events_of
 
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.errors import MemoryLimitError
 from eab.events import KvMeasured, RowsAllocated
 from eab.run import RunState

@@ -120,7 +120,7 @@ def test_export_writes_a_page_that_holds_the_run(files: tuple[Path, Path], tmp_p
 def test_help_starts_with_a_description_and_lists_each_command_once() -> None:
     text = " ".join(output_of("--help").split())
     assert "[ARGS]... Entropy-adaptive branching (EAB): a language model continues" in text
-    for command in ("run", "batch", "replay", "what-if", "compare-caches", "export", "app"):
+    for command in ("run", "sweep", "replay", "what-if", "compare-caches", "export", "app"):
         assert text.count(f"│ {command} ") == 1
     assert "Exit codes: 0 done" in text
     words = output_of("--version").split()
@@ -129,7 +129,7 @@ def test_help_starts_with_a_description_and_lists_each_command_once() -> None:
 
 @pytest.mark.parametrize(
     ("command", "without"),
-    [("run", ()), ("batch", ()), ("compare-caches", ("cache", "drafter", "draft_length"))],
+    [("run", ()), ("compare-caches", ("cache", "drafter", "draft_length"))],
 )
 def test_every_setting_is_an_option_in_its_group(command: str, without: tuple[str, ...]) -> None:
     text = output_of(command, "--help")

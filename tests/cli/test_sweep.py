@@ -8,19 +8,24 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 from command_line import error_of_command, output_of, signalled
+from equality import assert_same_decisions
 from waiting import wait_until
 
 from eab import record
 from eab.branching.presets import starting_config
 from eab.cli import options
 from eab.config import SETTINGS
+from eab.engine.loop import event_stream
+from eab.engine.request import Request
 from eab.errors import ConfigError, RunsError
 from eab.labs.tuning.cell import COLUMNS
-from eab.labs.tuning.report import JOURNAL, TABLE
+from eab.labs.tuning.report import JOURNAL, SAMPLES, TABLE
+from eab.models.loading import load_model
 from eab.run import fold
 
 SEEDS = 6  # of the sweeps that are interrupted
@@ -63,16 +68,46 @@ def test_a_grid_makes_a_table_and_run_files(prompts: str, tmp_path: Path) -> Non
     assert len(table) == len(LINES) * 2 * (2 + 1), "independent has no threshold"
     assert {*table["seed"]} == {5, 6}
     assert {*table["prompt_id"]} == {"00001", "paris"}
-    assert printed.endswith(
+    assert (
         f"12 cells in {out / TABLE}; {(table['made'] == 'resimulated').sum()} of them "
         f"({(table['made'] == 'resimulated').mean():.0%}) without the model.\n"
-    )
+    ) in printed
     assert "threshold ┃ policy" in printed
     for row in table.itertuples():
         run = fold(record.load(out / str(row.run_file)))
         assert run.started.prompt == row.prompt
         assert run.started.config.seed == row.seed
         assert len(run.leaves()) == row.paths
+
+
+def test_lines_with_their_own_settings_give_the_runs_that_they_give_alone(tmp_path: Path) -> None:
+    lines: list[dict[str, Any]] = [
+        {"prompt": "I tossed a coin and it landed on", "id": "coin"},
+        {"prompt": "Grandma went to the market", "seed": 4, "max_new_tokens": 3},
+        {"prompt": "Once upon a time", "r": 8, "policy": "independent", "max_paths": 5},
+    ]
+    given, out = "".join(json.dumps(line) + "\n" for line in lines), tmp_path / "out"
+    asked = ("-", "--out", out, "--runs", "--dtype", "float64", *SHORT)
+    printed = done(*asked, given=given)
+    samples = pd.read_parquet(out / SAMPLES)
+    assert printed.endswith(f"{len(samples)} samples of the runs in {out / SAMPLES}.\n")
+    assert [*samples["id"].unique()] == ["00002", "00003", "coin"]
+    assert [*samples.columns[-5:]] == ["seed", "max_paths", "policy", "max_new_tokens", "r"]
+    model = load_model("embedded", "cpu", "float64")
+    for line in lines:
+        name = line.get("id", f"{1 + lines.index(line):05d}")
+        rows = samples[samples["id"] == name]
+        [file] = out.glob(f"{name}-*.eab")
+        run = fold(record.load(file))
+        own = {key: line[key] for key in line if key not in ("id", "prompt")}
+        config = starting_config(**{"max_new_tokens": 4, "max_paths": 4} | own)
+        assert (run.started.prompt, run.started.config) == (line["prompt"], config)
+        assert_same_decisions(run, fold(event_stream(model, Request(line["prompt"], config))))
+        assert rows["text"].tolist() == [sample.text for sample in run.samples]
+        assert rows["weight"].sum() == pytest.approx(1)
+    file.unlink()
+    assert "3 cells (2 of them earlier)" in done(*asked, given=given)
+    assert file.exists()
 
 
 def test_presets_are_tried_and_given_options_override_them() -> None:

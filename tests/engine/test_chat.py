@@ -1,7 +1,7 @@
 """Chat runs: the tokens of the template, and messages that are kept when a run is made again."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,17 +9,21 @@ from command_line import eab_here
 from tiny_models import chat_pair
 
 from eab import EntropyAdaptiveBranching, Message, Request, record
-from eab.cli.batch import BatchFolder, read_lines
 from eab.config import BranchingConfig
 from eab.engine.continuing import continue_from
 from eab.engine.loop import event_stream
 from eab.errors import ConfigError, ModelError, PromptError
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.measure import Measurement
+from eab.labs.tuning.prompt_sets import read_prompts
+from eab.labs.tuning.sweeping import sweep
 from eab.run import RunState, fold
 from eab.share.exports import as_python
 from eab.what_if.resimulate import resimulate
 
 USER, ANSWER = Message("user", "w5 w6"), Message("assistant", "w7 w8")
 SYSTEM = Message("system", "w9")
+KEEPING = Measurement(keep_runs=True)
 SHORT = {"max_new_tokens": 5, "max_paths": 4, "entropy_threshold": 1.0}
 
 
@@ -96,21 +100,16 @@ def test_messages_survive_everything_that_repeats_a_run(eab: EntropyAdaptiveBran
     assert again["run"] == as_dicts(SYSTEM, USER)
 
 
-def test_a_batch_line_and_its_run_file_have_the_same_messages(
-    eab: EntropyAdaptiveBranching, tmp_path: Any
-) -> None:
+def test_a_line_of_a_sweep_may_be_a_chat(eab: EntropyAdaptiveBranching, tmp_path: Any) -> None:
     file = tmp_path / "chats.jsonl"
     lines = [{"messages": as_dicts(SYSTEM, USER)}, {"prompt": "w5 w6"}]
     file.write_text("\n".join(map(json.dumps, lines)))
-    config = BranchingConfig(**SHORT)
-    chat, written = read_lines(str(file), asdict(config))
-    assert chat.request == Request("", config, messages=(SYSTEM, USER))
-    folder = BatchFolder(tmp_path / "runs")
-    for line in (chat, written):
-        folder.save(line, list(event_stream(eab.model, line.request)))
-    assert folder.unfinished([chat, written], eab.model.card) == ([], [])
-    other = replace(written, id=chat.id)  # the same title, without the system message
-    assert "another prompt" in folder.unfinished([other], eab.model.card)[1][0]
+    grid = Grid({}, BranchingConfig(**SHORT))
+    chat, written = read_prompts(str(file))
+    assert chat.request(grid.base) == Request("", grid.base, messages=(SYSTEM, USER))
+    steps = [*sweep(eab.model, [chat, written], grid, folder=tmp_path, measurement=KEEPING)]
+    files = [tmp_path / str(cell.run_file) for step in steps for cell in step.cells]
+    assert {fold(record.load(file)).started.messages for file in files} == {(SYSTEM, USER), ()}
 
 
 @pytest.mark.parametrize(

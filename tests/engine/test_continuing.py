@@ -11,7 +11,7 @@ from policies import BY_STEP, FORKING
 from app.widgets.results import as_python
 from eab import record
 from eab.api.branching import EntropyAdaptiveBranching
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.engine.continuing import continue_from
 from eab.engine.loop import event_stream

@@ -13,7 +13,7 @@ from eab import EntropyAdaptiveBranching, Run
 from eab.analysis.answers import group_answers
 from eab.analysis.label_rules import labelled
 from eab.analysis.labels import NO_LABEL
-from eab.checks.table_model import TableModel
+from eab.checks.policy import TableModel
 from eab.config import BranchingConfig, PolicyName
 from eab.errors import ConfigError
 from eab.events import Predicted

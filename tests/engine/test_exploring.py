@@ -9,7 +9,7 @@ import pytest
 from eab import EntropyAdaptiveBranching, Run
 from eab.analysis.label_rules import labelled_by
 from eab.board.messages import board_message
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.engine.exploring import repeat
 from eab.engine.job import more_seeds
 from eab.errors import ConfigError, PromptError, RecordError

@@ -17,7 +17,7 @@ from transformers import (
 
 import eab
 from eab import EntropyAdaptiveBranching, Request
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.engine.build import check_processors
 from eab.engine.continuing import continue_from
 from eab.errors import ConfigError

@@ -10,7 +10,7 @@ from served_together import (
     mib_of_rows,
 )
 
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.engine.fairness import FirstComeFirstServed, NewcomersFirst
 from eab.engine.scheduler import Scheduler
 from eab.events import TokensAppended

@@ -7,7 +7,7 @@ import pytest
 from made_runs import events_of, run_of
 
 from eab.branching.presets import PRESETS, starting_config
-from eab.checks.table_model import TableModel
+from eab.checks.policy import TableModel
 from eab.config import BranchingConfig
 from eab.engine.probe import PROBED
 from eab.events import Probed, RunStarted

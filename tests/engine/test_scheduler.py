@@ -35,7 +35,7 @@ from served_together import (
     unweighted,
 )
 
-from eab.checks.table_model import TableModel
+from eab.checks.policy import TableModel
 from eab.config import BranchingConfig, CacheName
 from eab.engine.handle import Handle
 from eab.engine.request import Request

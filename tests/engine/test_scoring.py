@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tiny_models import tiny
 
 from eab import EntropyAdaptiveBranching
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.engine.scoring import UNREAD, UNREAD_SHARE
 from eab.errors import ConfigError, PromptError
 

@@ -21,7 +21,7 @@ from eab import token_text
 from eab.analysis.answers import group_answers
 from eab.board.messages import board_message
 from eab.board.still import pieces
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.cli import terminal
 from eab.config import BranchingConfig, CacheName, DrafterName
 from eab.events import PathFinished

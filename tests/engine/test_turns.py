@@ -7,7 +7,7 @@ import pytest
 from equality import PROMPT
 from served_together import BASE, LONG, chain, chain_request, serve_all
 
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.engine.fairness import NewcomersFirst
 from eab.engine.handle import Handle

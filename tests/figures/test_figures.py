@@ -17,7 +17,7 @@ from msgspec import structs
 from places import ROOT
 
 from eab.analysis.answers import Answer, Answers, group_answers
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.events import Event, LimitActed, StepTimed, TokensAppended
 from eab.figures.answers import DRAWN, answers_figure, class_figure
 from eab.figures.captions import (

@@ -7,7 +7,7 @@ from saying_model import flat_run
 
 from eab import EntropyAdaptiveBranching, Run
 from eab.analysis.seed_means import student
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.engine.exploring import repeat
 from eab.events import Labelled, LabelRule, Progressed
 from eab.figures.answers import (

@@ -17,8 +17,8 @@ from eab.labs.quantization import (
     RunPoint,
     bound,
     moved,
+    moved_measures,
     moved_rows,
-    moved_sentence,
     ridge,
     roofline_chart,
     run_point,
@@ -167,15 +167,9 @@ def test_the_recorded_run_in_four_bits_repeats_the_first_recording():
     assert same_request(bundled_run("bridge"), b)
 
 
-def test_the_sentence_counts_what_appeared_and_vanished():
+def test_what_appeared_and_vanished_is_counted():
     moved = Moved(7, (ForkChange(" a", 0.6, 0.7),), (ForkChange("", 0.9, None),) * 2, 0.25)
-    words = moved_sentence(moved, "int4")
-    for part in ("With int4, ", "from token 7 on", "2 forks of A", "1 fork of B", "25.0%"):
-        assert part in words
+    assert [*moved_measures(moved).values()] == ["7", "2", "1", "25.0%"]
+    assert [*moved_measures(Moved(None, (), (), 0.001)).values()] == ["none", "0", "0", "0.1%"]
     vanishes = ("the prompt", "vanishes", "0.9000 nats", "no such text")
     assert moved_rows(moved) == [vanishes] * 2 + [(" a", "appears", "0.6000 nats", "0.7000 nats")]
-
-
-def test_the_sentence_says_if_all_tokens_are_the_same():
-    words = moved_sentence(Moved(None, (), (), 0.001), "int8")
-    assert "the same tokens and the same forks; 0.1% of the weight moves" in words

@@ -205,7 +205,6 @@ def written_sweep(cells: Sequence[Cell]) -> str:
     every = setting_points(cells, TOKENS, ANSWERS)
     some = [point for point in every if not point.is_baseline]
     lines = [pictures.answer_sentence(some, ANSWERS), str(pictures.sweep_measures(every, cells))]
-    lines += [pictures.heat_sentence(some, ANSWERS, ["max_paths", "policy"])]
     rows = pictures.setting_rows(every, TOKENS, ANSWERS)
     lines += [" | ".join(row) for row in (pictures.HEADINGS, *rows[: 2 * MOST])]
     return "".join(f"    {line}\n" for line in lines)

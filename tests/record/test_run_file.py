@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_runs import events_of
 
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.errors import RecordError
 from eab.events import Event, Labelled, LabelRule, Probed, RunStarted, StepTimed

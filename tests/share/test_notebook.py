@@ -26,7 +26,7 @@ import eab
 from eab.board.messages import board_message
 from eab.board.still import tree_svg
 from eab.caches.base import ForwardBatch
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.errors import NotebookError, PromptError
 from eab.events import Event
 from eab.formatting import counted

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from eab.caches.base import ForwardBatch
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 
 
 class BreakingModel(TableModel):

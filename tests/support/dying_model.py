@@ -10,7 +10,7 @@ from saying_model import STOP, SayingModel
 from torch import Tensor
 
 from eab.caches.base import ForwardBatch
-from eab.checks.table_model import random_table
+from eab.checks.policy import random_table
 from eab.errors import ModelError
 
 PASSES = 6  # forward passes before the process is killed

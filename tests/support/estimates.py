@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from stepping import Sample, Text, samples_of
 
 from eab.branching.policy import Policy
-from eab.checks.policy import mean_and_error
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, mean_and_error, random_table
 from eab.config import BranchingConfig
 
 NOISE = 4.0  # standard errors

@@ -8,7 +8,7 @@ from invented_runs import CARD, appended, predicted
 
 from eab.analysis.answers import entropy
 from eab.analysis.same_answer import normalised
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.events import Event, Forked, PathFinished, RunStarted
 from eab.run import RunState, fold

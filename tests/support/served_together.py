@@ -9,7 +9,7 @@ import pytest
 from equality import EXACT, PROMPT, untimed
 from msgspec import Struct, structs
 
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig, CacheName
 from eab.engine.handle import Handle
 from eab.engine.loop import event_stream

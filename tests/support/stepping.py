@@ -10,7 +10,7 @@ from eab.branching.policies import make_policy
 from eab.branching.policy import Child, Leaf, Member, Policy, grown
 from eab.branching.random_streams import ROOT
 from eab.branching.sampling import Predictions
-from eab.checks.table_model import TableModel
+from eab.checks.policy import TableModel
 from eab.config import BranchingConfig
 
 Text = tuple[int, ...]

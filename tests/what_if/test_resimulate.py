@@ -18,7 +18,7 @@ from msgspec import structs
 from policies import BY_STEP
 
 from eab import record
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream, stop_when
 from eab.engine.request import Request

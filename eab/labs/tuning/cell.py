@@ -4,6 +4,7 @@ gains that are measured in it.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from msgspec import Meta
@@ -13,6 +14,7 @@ from eab.errors import RecordError
 from eab.events.fields import Count, PromptText, Seconds
 from eab.formatting import quoted
 from eab.record import SUFFIX
+from eab.record.files import checked_id
 from eab.record.typed_json import NotDeclaredError, read
 
 if TYPE_CHECKING:
@@ -74,9 +76,9 @@ COLUMNS: Final = tuple(
 )
 
 
-def run_file_name(key: str) -> str:
+def run_file_name(prompt_id: str, key: str) -> str:
     """The name of the run file of the cell with this key."""
-    return f"{key}{SUFFIX}"
+    return f"{checked_id(prompt_id)}-{key}{SUFFIX}"
 
 
 def cell_from_row(row: Mapping[str, Any]) -> Cell:
@@ -91,8 +93,8 @@ def cell_from_row(row: Mapping[str, Any]) -> Cell:
         cell = read(own | {"config": settings}, Cell)
     except NotDeclaredError as error:
         raise RecordError(f"the cell has a value that is not allowed: {error}") from error
-    if cell.run_file not in (None, run_file_name(cell.key)):
-        # run_file may only name a file in this folder.
+    own_file = Path(f"{cell.prompt_id}-{cell.key}{SUFFIX}").name
+    if cell.run_file not in (None, own_file):  # it may only name a file in this folder
         raise RecordError(f"the cell has run_file {quoted(cell.run_file)}; that is not allowed")
     return cell
 

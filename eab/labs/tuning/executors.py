@@ -118,7 +118,7 @@ class InProcess:
         for config, events, seconds in made:
             work.left.remove(config)
             key = cell_key(self._card, prompt, config)
-            name = run_file_name(key)
+            name = run_file_name(prompt.id, key)
             if self._measurement.keep_runs:
                 try:
                     runs[name] = record.dumps(events)

@@ -8,8 +8,7 @@ import pandas as pd
 
 from eab.analysis.seed_means import Mean
 from eab.config import SETTINGS, BranchingConfig
-from eab.figures.charts import BLUE, GREY, ORANGE, add_line, laid_out, line_style
-from eab.figures.drawing import go
+from eab.figures.charts import BLUE, GREY, ORANGE, add_line, go, laid_out, line_style
 from eab.formatting import counted, human_bytes
 from eab.labs.measurement import Report
 from eab.labs.tuning.cell import COSTS, PATHS, Cell, Quantity
@@ -29,7 +28,7 @@ from eab.labs.tuning.frontier import (
     varying,
 )
 from eab.settings import Steps
-from eab.timing import NO_DIFFERENCE, NOTHING_YET
+from eab.timing import NO_DIFFERENCE
 
 HEADINGS: Final = ("Setting", "Cost", "Gain", "Against independent sampling", "Front")
 _SHAPING: Final = ("entropy_threshold", "branch_factor", "max_paths", "policy")
@@ -81,14 +80,6 @@ def answer_sentence(points: Sequence[SettingPoint], gain: Quantity) -> str:
         others = f"{counted(alike, 'other setting')} {'is' if alike == 1 else 'are'} not"
         return f"{words}; {others} measurably worse."
     return f"{words}; every other setting is measurably worse." if points[1:] else f"{words}."
-
-
-def heat_sentence(points: Sequence[SettingPoint], gain: Quantity, fixed: Sequence[str] = ()) -> str:
-    """What the heat map shows; `fixed` settings vary only outside these points."""
-    if not points:
-        return NOTHING_YET
-    which = f"with {setting_words(points[0].config, fixed)}" if fixed else "of each combination"
-    return f"{gain.label} {which}."
 
 
 def mean_words(amount: Mean, of: Quantity) -> str:

@@ -1,16 +1,17 @@
 """The prompts of a sweep: bundled sets with known answers, and the user's own files.
 
-In a file of JSON lines, each object has `prompt` and optionally `id`, `group`, and `answers` (a
-list of right texts) or `distribution` (probabilities by text), and `label` (the word whose
-probability is measured). A .csv file has columns with these
-names, `|` between answers, and no distribution. A .txt file has one prompt per line.
+In a file of JSON lines, each object has `prompt` or `messages` and optionally `id`, `group`, and
+`answers` (a list of right texts) or `distribution` (probabilities by text), `label` (the word whose
+probability is measured), and settings that are this prompt's alone. A .csv file has columns with
+these names, `|` between answers, no distribution and no messages. A .txt file has one prompt per
+line.
 """
 
 import csv
 import io
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -18,10 +19,12 @@ from msgspec import Meta
 
 from eab.assets import ASSETS
 from eab.branching.own import GivenPolicy
+from eab.branching.presets import OF_PRESETS, overridden, starting_config
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import ConfigError, QuestionsError, check_one_of
 from eab.events import Message
+from eab.events.chat import prompt_or_messages
 from eab.events.fields import MAX_RULE, PromptText, RuleText
 from eab.formatting import counted, quoted
 from eab.record.files import Line, checked_id, default_id, items_of, lines_of, read_text
@@ -42,7 +45,9 @@ SETS: Final[Mapping[str, tuple[str, ...]]] = {
     "sums": ("sums in words", "sums in digits"),
     "stories": ("stories",),
 }
-_FIELDS: Final = ("prompt", "id", "group", "answers", "distribution", "label")
+_OF_QUESTIONS: Final = ("group", "answers", "distribution", "label")
+_OF_CSV: Final = frozenset(("prompt", "id", "group", "answers", "label"))
+_OF_THRESHOLD: Final = ("entropy_threshold", "threshold_unit")
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 
@@ -73,6 +78,26 @@ class TuningPrompt:
     # Sent instead of the question's prompt, which is then only a title
     messages: tuple[Message, ...] = ()
     token_ids: tuple[int, ...] = ()
+    # Settings of this prompt alone, by their names in eab.config, or a preset
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def config(self, config: BranchingConfig) -> BranchingConfig:
+        """The settings of a sweep with those of this prompt; a threshold without a unit is in nats.
+        ConfigError if a value is not allowed.
+        """
+        if not self.settings:
+            return config
+        others = asdict(config)
+        if self.settings.keys() & {*_OF_THRESHOLD}:
+            others = {name: others[name] for name in others if name not in _OF_THRESHOLD}
+        return starting_config(**overridden(others, self.settings))
+
+    @property
+    def decided(self) -> frozenset[str]:
+        """The settings that the prompt decides by itself."""
+        more = (*OF_PRESETS,) if "preset" in self.settings else ()
+        more += _OF_THRESHOLD if self.settings.keys() & {*_OF_THRESHOLD} else ()
+        return frozenset((*self.settings, *more))
 
     def request(self, config: BranchingConfig, policy: GivenPolicy | None = None) -> Request:
         """The request for the model, perhaps with a policy of the caller's own."""
@@ -103,6 +128,12 @@ def read_questions(name: str) -> list[Question]:
         raise ConfigError(
             f"{name} has {counted(len(unknown), 'prompt')} with neither answers nor a "
             f"distribution, the first with the id {quoted(unknown[0])}; add one of them"
+        )
+    other = [each.id for each in prompts if each.messages or each.settings]
+    if other:
+        raise ConfigError(
+            f"{name} has messages or settings in the question {quoted(other[0])}; a question has "
+            "only a prompt"
         )
     return [each.question for each in prompts]
 
@@ -140,30 +171,27 @@ def _csv_rows(name: str) -> Iterator[Line]:
 def _from_csv(row: Mapping[str | None, Any]) -> dict[str, Any]:
     if None in row:
         raise ConfigError("it has more fields than the first line; put text with commas in quotes")
-    if row.get("distribution"):
-        raise ConfigError("a CSV file cannot contain a distribution; use JSON lines")
     given: dict[str, Any] = {str(name): value for name, value in row.items() if value}
+    if other := given.keys() - _OF_CSV:
+        raise ConfigError(f"a CSV file cannot contain {quoted(min(other))}; use JSON lines")
     if "answers" in given:
         given["answers"] = [text.strip() for text in given["answers"].split("|")]
     return given
 
 
 def _prompt(number: int, given: dict[str, Any]) -> TuningPrompt:
-    unknown = [name for name in given if name not in _FIELDS]
-    if unknown:
-        raise ConfigError(
-            f"there is no field {quoted(unknown[0])}; a prompt has: {', '.join(_FIELDS)}. Settings "
-            "are options of the sweep"
-        )
-    own = {key: value for key, value in given.items() if key != "id"}
+    id = checked_id(given.pop("id", default_id(number)))
+    prompt, messages = prompt_or_messages(given.pop("prompt", None), given.pop("messages", None))
+    about = {name: given.pop(name) for name in _OF_QUESTIONS if name in given}
     try:
-        question = read(own, Question)
+        question = read({"prompt": prompt} | about, Question)
     except NotDeclaredError as error:
         raise QuestionsError(f"it is not a question: {error}") from error
     check_question(question, "it")
     if question.answers and question.distribution:
         raise ConfigError("it has answers and a distribution; give only one of them")
-    return TuningPrompt(checked_id(given.get("id", default_id(number))), question)
+    starting_config(**given)  # the rest are settings; refuses bad ones
+    return TuningPrompt(id, question, messages, settings=given)
 
 
 def labelled_prompt(prompt: TuningPrompt, word: str) -> TuningPrompt:

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import structs
 
+from eab import record
 from eab.errors import ConfigError, RecordError
 from eab.events import ModelCard, RunEnded
 from eab.events.fields import Count
@@ -27,6 +28,7 @@ from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import TuningPrompt, check_question
 from eab.record.files import cannot_be_written, checked_id, make_folder, save_whole, write_table
 from eab.record.typed_json import read
+from eab.run import fold
 
 MAX_CELLS: Final = 20_000
 _LAB, _TABLE = "sweep", "cells"
@@ -159,13 +161,18 @@ def _check(plan: Plan) -> None:
     for prompt in plan.prompts:
         checked_id(prompt.id)
         check_question(prompt.question, f"the prompt {prompt.id}")
+        if prompt.settings:  # a server checks only those of the grid
+            raise ConfigError(
+                f"its prompt {prompt.id} has settings of its own, which only eab sweep runs"
+            )
     if len({prompt.id for prompt in plan.prompts}) < len(plan.prompts):
         raise ConfigError("its plan has two prompts with the same id")
 
 
 JOURNAL: Final = "cells.jsonl"
 TABLE: Final = "cells.parquet"
-_FORMAT: Final = {"format": "eab-sweep", "version": 3}
+SAMPLES: Final = "samples.parquet"  # of the run files
+_FORMAT: Final = {"format": "eab-sweep", "version": 4}
 
 
 class Journal:
@@ -201,6 +208,12 @@ class Journal:
         self._file.close()
         if self._cells:
             write_table(self.folder / TABLE, cells_table(self._cells.values()))
+        if runs := self.known if self._needs_runs else {}:
+            from eab.figures.tables import samples_of_runs_table
+
+            files = sorted((f"{cell.run_file}", cell.prompt_id) for cell in runs.values())
+            made = ((id, fold(record.load(self.folder / name))) for name, id in files)
+            write_table(self.folder / SAMPLES, samples_of_runs_table(made))
 
     @property
     def known(self) -> dict[str, Cell]:

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import structs
 
 from eab.branching.own import GivenPolicy
+from eab.branching.presets import OF_PRESETS
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import ConfigError, RecordError
 from eab.events import ModelCard, Progressed, RunEnded
@@ -62,6 +63,15 @@ def _shared(config: BranchingConfig) -> tuple[Any, ...]:
 
 def items_of(prompts: Sequence[TuningPrompt], grid: Grid) -> list[Item]:
     """All cells of a sweep, first seed first; ConfigError if values contradict each other."""
+    varied = {*grid.varied} | ({"seed"} if len(grid.seeds) > 1 else set())
+    varied |= {"threshold_unit"} if "entropy_threshold" in varied else set()
+    varied |= {*OF_PRESETS} if "preset" in varied else set()
+    for prompt in prompts:
+        if both := sorted(prompt.decided & varied):
+            raise ConfigError(
+                f"the prompt {prompt.id} sets {both[0]}, which varies in the sweep; leave it out "
+                "of one of them"
+            )
     groups: dict[Any, list[BranchingConfig]] = {}
     for config in grid.configs():
         groups.setdefault(_shared(config), []).append(config)
@@ -70,8 +80,8 @@ def items_of(prompts: Sequence[TuningPrompt], grid: Grid) -> list[Item]:
     return [
         Item(
             prompt,
-            tuple(replace(config, seed=seed) for config in group),
-            grid.policies.get(group[0].policy),
+            tuple(prompt.config(replace(config, seed=seed)) for config in group),
+            grid.policies.get(group[0].policy) if "policy" not in prompt.settings else None,
         )
         for seed in grid.seeds
         for prompt in prompts

@@ -8,7 +8,7 @@ from msgspec import structs
 from page_walk import Tab, opened
 
 from app.server.rules import PUBLIC
-from app.state.process import worker
+from app.state.status import worker
 from eab import record
 from eab.analysis.independent_texts import independent_config
 from eab.events import RunStarted

@@ -20,7 +20,7 @@ from places import ROOT
 
 from app.server.batched_runs import BatchedRuns
 from app.state import polling, probe
-from app.state.process import worker
+from app.state.status import worker
 from eab import record
 from eab.analysis.answers import group_answers
 from eab.config import BranchingConfig

@@ -4,7 +4,7 @@ import pytest
 from made_runs import bundled_run
 from page_walk import Tab, opened
 
-from app.state import history
+from app.state import compare
 from eab.lessons import bundled_runs
 
 MOST = bundled_run("bridge").started.config.max_new_tokens  # of the run that a first visit shows
@@ -61,11 +61,11 @@ def test_two_pinned_runs_are_compared_and_a_third_takes_the_place_of_the_first(p
 def test_the_number_of_kept_runs_is_limited_and_pinned_runs_stay(
     page: Tab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "MAX_RUNS", 4)
+    monkeypatch.setattr(compare, "MAX_RUNS", 4)
     oldest = keys(page.open_example("coin"))[-1]
     page.press(f"pin-{oldest}")
     for name in ("bent", "coins", "job", "bag"):
         page.open_example(name)
-    assert len(keys(page)) == history.MAX_RUNS
+    assert len(keys(page)) == compare.MAX_RUNS
     assert oldest in keys(page)
     assert page.boards

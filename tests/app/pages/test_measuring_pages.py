@@ -9,9 +9,8 @@ import pytest
 from made_runs import bundled_run
 from page_walk import Tab, opened
 
-from app.state.process import worker
+from app.state.status import worker
 from eab.analysis.kv_allocation import demand_of, kv_allocation
-from eab.figures.kv_allocation import allocation_sentence
 from eab.figures.schedule import NOTHING_SERVED
 from eab.labs import measure_quantization as measure
 from eab.labs.batching import BATCHING, PRESETS, WAYS, shown
@@ -36,11 +35,11 @@ CAT = "The cat sat on the"
 # What a first visit shows: one sentence, the numbers of sentences and charts, the table's columns.
 FIRST = {
     "batching": (BATCHING.answer(bundled_runs.batching()), 3, 2, [*WAYS]),
-    "bmc": (LABS["growth"].answer(bundled_runs.bmc("growth")), 3, 2, ["measured"]),
+    "bmc": (LABS["growth"].answer(bundled_runs.bmc("growth")), 2, 2, ["measured"]),
     "memory": (BYTES.answer(bundled_runs.caches()), 4, 3, [*CACHES, PROMPT_REUSED]),
     "quantization": (
         FORMATS.answer(bundled_runs.formats()),
-        *(3, 2),
+        *(2, 2),
         [*FORMATS.table(bundled_runs.formats())[0][1:]],
     ),
     "speculative": (
@@ -127,7 +126,6 @@ def test_the_kv_memory_of_the_tree_equals_that_of_the_continuous_batch(batching:
     )
     held = [step.total for step in allocated.steps["tree"]]
     assert held == [one.kv_bytes for one in schedule.passes]
-    assert allocation_sentence(allocated) in batching.words
 
 
 # BMC
@@ -152,7 +150,7 @@ def test_changing_r_recomputes_the_run_without_the_model() -> None:
     page, demand = opened("bmc"), demand_of(bundled_run("bridge"))
     for r in (1, 64):
         shown = {one.label: one.value for one in page.put(bmc_r=r).metric}
-        assert shown == steps_measures(demand.at(r))
+        assert shown.items() >= steps_measures(demand.at(r)).items()
     assert page.put(bmc_r="auto").metric[0].value != "0"
 
 
@@ -192,10 +190,8 @@ def tab_of_memory() -> Tab:
 
 
 def test_the_block_size_changes_the_memory_that_blocks_reserve(tab_of_memory: Tab) -> None:
-    tree = [bundled_runs.caches().runs["tree"]]
     for size in (128, 8):
         tab_of_memory.put(block_size=size)
-        assert tab_of_memory.words[-1] == allocation_sentence(kv_allocation(tree, size))
         assert [*tab_of_memory.table[1].value.columns][1] == f"blocks of {size}"
 
 
@@ -247,7 +243,7 @@ def test_the_run_of_explore_is_repeated_in_fewer_bits_and_becomes_a_point() -> N
     assert "to see your run as a point" not in page.captions, "the chart has it"
     page.press("quantized_run", quantized_weights="nf4").run_to_its_end("quantized_stop")
     assert not page.error
-    assert "With nf4, " in page.said
+    assert "Forks of A that vanish" in [one.label for one in page.metric]
     assert "embedded@nf4" in page.captions
 
 

@@ -12,7 +12,7 @@ from page_walk import Tab, opened
 from tiny_models import with_large_weights
 from transformers import PreTrainedTokenizerFast
 
-from app.state.process import worker
+from app.state.status import worker
 from app.widgets import status_line
 from app.widgets.glossary import plain
 from eab.run import RunState

@@ -10,7 +10,7 @@ from page_walk import Tab, opened
 
 from app.server import rules
 from app.server.rules import PUBLIC
-from app.state.process import model_download, worker
+from app.state.status import model_download, worker
 from app.widgets.status_line import QUESTIONS
 from eab.models import packaged
 from eab.models.packaged import SMOLLM2

@@ -13,7 +13,7 @@ from places import MAIN
 
 from app.server.store import NamedStore, default_sweep_store
 from app.state import tuning
-from app.state.process import worker
+from app.state.status import worker
 from app.widgets import sweep_editor
 from app.widgets.sweep_editor import OWN
 from eab.errors import ConfigError

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from page_walk import Tab, opened
 
-from app.server import estimate
-from app.server.estimate import QueuePosition, position_in, seconds_until_start
+from app.server import admission
+from app.server.admission import QueuePosition, position_in, seconds_until_start
 from app.server.live_run import LiveRun, LiveTask
 from eab.branching.presets import START
 from eab.config import BranchingConfig
@@ -32,10 +32,10 @@ def timed(model: str, max_paths: int, turns: int, seconds: float) -> LiveTask[Ru
 
 def test_there_are_no_seconds_without_a_measurement_of_this_model() -> None:
     config = BranchingConfig(max_paths=16, max_new_tokens=48)
-    assert estimate.most_tokens(config) == 768
-    assert estimate.seconds(config, "embedded", []) is None
-    assert estimate.seconds(config, "embedded", [timed("gpt2", 16, 10, 1.0)]) is None
-    assert estimate.seconds(config, "embedded", [timed("embedded", 16, 0, 0.0)]) is None
+    assert admission.most_tokens(config) == 768
+    assert admission.seconds(config, "embedded", []) is None
+    assert admission.seconds(config, "embedded", [timed("gpt2", 16, 10, 1.0)]) is None
+    assert admission.seconds(config, "embedded", [timed("embedded", 16, 0, 0.0)]) is None
 
 
 def test_the_pace_comes_from_the_newest_run_with_the_nearest_path_limit() -> None:
@@ -45,7 +45,7 @@ def test_the_pace_comes_from_the_newest_run_with_the_nearest_path_limit() -> Non
         timed("embedded", 20, 10, 2.0),
         timed("embedded", 64, 10, 9.0),
     ]
-    assert estimate.seconds(config, "embedded", earlier) == 10.0
+    assert admission.seconds(config, "embedded", earlier) == 10.0
 
 
 def test_sweeps_are_estimated_from_the_newest_sweep_of_the_model_per_run_and_token() -> None:
@@ -62,15 +62,15 @@ def test_sweeps_are_estimated_from_the_newest_sweep_of_the_model_per_run_and_tok
         return task
 
     earlier = [swept("embedded", 4, 9.0), swept("embedded", 4, 0.5), swept("gpt2", 4, 5.0)]
-    timed = estimate.timed_cells("embedded", earlier)
+    timed = admission.timed_cells("embedded", earlier)
     assert [one.seconds for one in timed] == [0.5] * 4
-    assert estimate.timed_cells("other", [*earlier, swept("other", 0, 0.0)]) == []
+    assert admission.timed_cells("other", [*earlier, swept("other", 0, 0.0)]) == []
     grid = Grid({"entropy_threshold": (0.3, 0.9)}, BranchingConfig(max_new_tokens=20), (1, 2, 3))
     resumed = swept("embedded", 4, 7.0, known=6)
-    assert [one.seconds for one in estimate.timed_cells("embedded", [resumed])] == [7.0]
+    assert [one.seconds for one in admission.timed_cells("embedded", [resumed])] == [7.0]
     items = items_of([TuningPrompt("a", Question("a prompt", (), {}, ""))], grid)
-    assert estimate.sweep_seconds(items, timed) == pytest.approx(1.2 * 3 * 20 * 0.5 / 10)
-    assert estimate.sweep_seconds(items, []) is None
+    assert admission.sweep_seconds(items, timed) == pytest.approx(1.2 * 3 * 20 * 0.5 / 10)
+    assert admission.sweep_seconds(items, []) is None
 
 
 def test_the_pace_of_a_sweep_comes_from_the_nearest_path_limit_and_the_same_policy() -> None:
@@ -81,7 +81,7 @@ def test_the_pace_of_a_sweep_comes_from_the_nearest_path_limit_and_the_same_poli
     cells = [timed("fair", 4, 1.0), timed("fair", 16, 2.0), timed("independent", 12, 7.0)]
     base = BranchingConfig(max_paths=12, max_new_tokens=10)
     items = items_of([TuningPrompt("a", Question("a prompt", (), {}, ""))], Grid({}, base))
-    assert estimate.sweep_seconds(items, cells) == pytest.approx(1.2 * 2.0)
+    assert admission.sweep_seconds(items, cells) == pytest.approx(1.2 * 2.0)
 
 
 def test_no_run_makes_more_tokens_than_the_bound_that_the_page_shows() -> None:

@@ -9,7 +9,7 @@ from waiting import ended, wait_until
 from app.server.model_cache import ModelCache
 from app.server.rules import Rules
 from app.server.worker import Worker
-from eab.checks.table_model import TableModel, random_table
+from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.engine.job import Job, extended_run_job, run_job
 from eab.errors import LimitError

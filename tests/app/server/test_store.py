@@ -222,7 +222,7 @@ def test_a_folder_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
 @pytest.mark.parametrize("existing", [True, False])
 def test_a_save_that_breaks_off_leaves_the_store_as_it_was(store: Store, existing: bool) -> None:
     before = [store.save("one", EVENTS)] if existing else []
-    with suppress(KeyboardInterrupt), store.file.writing() as db:
+    with suppress(KeyboardInterrupt), store.writing() as db:
         db.execute("INSERT INTO runs VALUES ('x', 'two', 'now', 1, NULL, 'half a file')")
         raise KeyboardInterrupt
     assert store.all() == before
@@ -231,7 +231,7 @@ def test_a_save_that_breaks_off_leaves_the_store_as_it_was(store: Store, existin
 
 def test_a_full_disk_is_explained_and_nothing_is_lost(store: Store) -> None:
     saved = store.save("one", EVENTS)
-    with store.file.reading() as db:
+    with store.reading() as db:
         [[pages]] = db.execute("PRAGMA page_count")
     connect = sqlite3.connect
 

@@ -16,7 +16,6 @@ from eab.config import BranchingConfig
 from eab.errors import QuestionsError
 from eab.events import ModelCard
 from eab.labs.measurement import LabBegan, Report, Row
-from eab.labs.tuning.evaluation import answer_rows
 from eab.labs.tuning.evaluation_report import (
     AURAC,
     AUROC,
@@ -35,7 +34,7 @@ from eab.labs.tuning.evaluation_report import (
     evaluated,
     verdict,
 )
-from eab.labs.tuning.measure import brier_score
+from eab.labs.tuning.measure import answer_rows, brier_score
 from eab.labs.tuning.pictures import evaluation_figure
 from eab.labs.tuning.prompt_sets import Question
 from eab.models.loading import load_model

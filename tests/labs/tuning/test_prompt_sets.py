@@ -3,13 +3,20 @@
 import json
 import math
 from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from any_config import CONFIGS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.errors import EabError
+from eab.branching.presets import PRESETS, starting_config
+from eab.config import BranchingConfig
+from eab.engine.request import Request
+from eab.errors import ConfigError, EabError
+from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import (
     QUESTIONS,
     SETS,
@@ -20,6 +27,7 @@ from eab.labs.tuning.prompt_sets import (
     read_prompts,
     read_questions,
 )
+from eab.labs.tuning.sweeping import items_of
 from scripts import write_questions
 
 
@@ -81,3 +89,54 @@ def test_the_bundled_questions_have_known_answers() -> None:
     assert by_prompt["Question: What is 3 + 4?\nAnswer:"].answers == ("7",)
     assert by_prompt["I tossed three coins:"].entropy == pytest.approx(3 * math.log(2))
     assert by_prompt["At night the sky is"].entropy == 0.0
+
+
+@given(st.lists(CONFIGS, min_size=1, max_size=5), CONFIGS)
+def test_a_line_may_set_every_setting(
+    folder: Path, configs: list[BranchingConfig], others: BranchingConfig
+) -> None:
+    lines = [{"prompt": "a\u2028b"} | asdict(config) for config in configs]
+    text = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+    (folder / "lines.jsonl").write_text("\ufeff" + text, encoding="utf-8")
+    read = read_prompts(str(folder / "lines.jsonl"))
+    assert [prompt.request(prompt.config(others)) for prompt in read] == [
+        Request("a\u2028b", config) for config in configs
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "config"),
+    [
+        ({}, {"threshold_unit": "normalised", "entropy_threshold": 0.1}),
+        ({"max_paths": 3}, {"threshold_unit": "normalised", "entropy_threshold": 0.1}),
+        ({"entropy_threshold": 0.7}, {"threshold_unit": "nats", "entropy_threshold": 0.7}),
+        ({"preset": "wide"}, dict(PRESETS["wide"].settings)),
+    ],
+    ids=str,
+)
+def test_what_a_line_leaves_open_is_as_in_the_sweep(
+    settings: dict[str, Any], config: dict[str, Any]
+) -> None:
+    base = starting_config(threshold_unit="normalised", entropy_threshold=0.1, top_k=9)
+    prompt = TuningPrompt("a", Question("a"), settings=settings)
+    own = {name: value for name, value in settings.items() if name != "preset"}
+    assert prompt.config(base) == replace(base, **own | config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "varied", "seeds"),
+    [
+        ({"max_paths": 3}, {"max_paths": [4, 8]}, 1),
+        ({"threshold_unit": "nats"}, {"entropy_threshold": [0.3, 0.9]}, 1),
+        ({"preset": "wide"}, {"branch_factor": [2, 3]}, 1),
+        ({"branch_factor": 2}, {"preset": ["wide", "focused"]}, 1),
+        ({"seed": 3}, {}, 2),
+    ],
+    ids=str,
+)
+def test_a_line_may_not_set_what_the_sweep_varies(
+    settings: dict[str, Any], varied: dict[str, Any], seeds: int
+) -> None:
+    prompt = TuningPrompt("a", Question("a"), settings=settings)
+    with pytest.raises(ConfigError, match="which varies in the sweep"):
+        items_of([prompt], Grid(varied, seeds=range(seeds)))

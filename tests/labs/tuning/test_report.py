@@ -130,7 +130,6 @@ def draw_everything(found: TuningReport, cost: Quantity, gain: Quantity) -> None
         pictures.setting_rows(points, cost, gain)
         pictures.settings_table(points, cost, gain).to_csv()
         pictures.answer_sentence(points, gain).encode()
-        pictures.heat_sentence(points, gain).encode()
     pictures.sweep_measures(points, found.cells)
     cells_table(found.cells).to_parquet(None)
     dumps(found)
