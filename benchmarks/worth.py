@@ -34,7 +34,6 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from eab.labs.tuning.evaluation_report import auroc, bootstrap
 from msgspec import structs
 from published import ROOT, command_line, markdown_table, publish, where
 
@@ -48,6 +47,7 @@ from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import Event, StepTimed
 from eab.labs.tuning.default_sweep import POLICIES, chat_questions
+from eab.labs.tuning.evaluation_report import auroc, bootstrap
 from eab.labs.tuning.prompt_sets import Question
 from eab.models.base import LanguageModel
 from eab.models.loading import load_model
