@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-import pandas as pd
 import typer
 from rich.console import Console, Group, RenderableType
 from rich.progress import track
@@ -254,6 +253,8 @@ def evaluate(
     ] = "",
 ) -> None:
     """Measure how well uncertainty scores tell wrong answers from right ones."""
+    import pandas as pd
+
     from eab.labs.tuning.measure import answer_rows
     from eab.models.machine import describe_machine
 
