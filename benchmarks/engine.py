@@ -1,27 +1,35 @@
 """The tree engine against the bare forward pass, the other caches, and Hugging Face `generate`.
 
-    python benchmarks/engine.py [--quick | --grid] [--busy] [--json FILE] [--table FILE]
+    python benchmarks/engine.py [--quick] [--busy] [--json FILE] [--table FILE]
     python benchmarks/engine.py --device cuda --dtype bfloat16 --shape 8b --tokens 200
 
 The job is to generate N continuations of one prompt. In each round, all competitors do it one after
 another, with the same weights, prompt, number of new tokens, dtype and threads. A short job is the
 warm-up. Figures are medians over rounds with quartiles (eab.timing); ratios are ratios of medians.
 KV bytes are measured from the tensors. `--quick` makes one round, which is not enough for
-comparisons; `--grid` adds other models, prompts, numbers of paths and lengths; `--busy` adds steps
-beside a busy process (see busy.py).
+comparisons.
+
+`--busy` adds a decode step beside one busy process, for ways in which the threads of a step wait for
+each other. OpenMP's threads wait by spinning. Beside another busy process, they spin on a processor
+that the thread that they wait for needs. GOMP_SPINCOUNT limits it and is read when torch is loaded,
+so each measurement is a process of its own: steps of 20 paths after a prompt of 300, SmolLM2-135M
+shape. The ways take turns, quiet and beside a process that only counts.
 """
 
 import gc
 import math
+import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
-from busy import busy
 from competitors import (
     BarePass,
     Competitor,
@@ -51,21 +59,17 @@ from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.events import StepTimed
+from eab.labs.decode_steps import prefilled_tree, time_step
 from eab.labs.measure_quantization import measure_machine, read_bytes
 from eab.models.huggingface import HuggingFaceModel
 from eab.timing import MIN_REPEATS, Timing, ratio_words, with_spread
 
 LONG_PATHS, LONG_TOKENS = 64, 200
-SECONDS_IN_GRID = {
-    "one batch": "generate, one batch",
-    "one batch, prompt once": "generate, one batch, prompt prefilled once",
-    "one by one": "generate, one by one",
-    "concat-cow": "engine, cache concat-cow",
-    "deep-copy": "engine, cache deep-copy",
-    "recompute": "engine, cache recompute",
-}
 LARGEST = "8b"  # one by one, or with a cache that copies, a job takes minutes
 HOST_PATHS, HOST_TOKENS, HOST_PROMPT = (1, 20, 64), 48, "Once upon a time"
+FEW = "GOMP_SPINCOUNT=1000"
+WAYS = {"as PyTorch does": {}, FEW: {"GOMP_SPINCOUNT": "1000"}, "one thread": {}}
+BUSY_PROMPT, BUSY_PATHS, BUSY_STEPS = 300, 20, 40
 EDGE = 8  # steps at each end of a job; their medians are compared
 console = Console(stderr=True)
 
@@ -298,53 +302,69 @@ def standard(pair: Pair, job: Job, rounds: int, deadline: float) -> tuple[str, d
     return text, result
 
 
-def grid(placement: Placement) -> str:
-    """Vary one thing at a time around the standard job, one round each. Returns Markdown."""
-    columns = [*SECONDS_IN_GRID, "KV bytes of the batch"]
-    heads = ["model", "prompt", "paths x tokens", "tree, s", "step / bare pass", *columns]
-    rows = []
-    variations = {
-        "embedded": [(30, 20, 40), (300, 20, 40), (300, 8, 200)],
-        "135m": [(30, 20, 40), (1000, 20, 40), (300, 1, 40), (300, 8, 40), (300, 64, 40)],
-        "0.5b": [(300, 20, 40)],
-    }
-    for shape, jobs in variations.items():
-        pair = load(shape, placement)
-        for prompt, paths, new_tokens in jobs:
-            job = job_of(prompt, paths, new_tokens)
-            warm_up(pair, job)
-            competitors = field_of(pair, job, everybody=shape == "embedded")
-            console.print(f"shape {shape}, {job}")
-            measure(competitors, 1)
-            rows.append(grid_row(shape, job, competitors))
-    words = "Other jobs, one round each. The columns after the step are seconds and bytes over the tree's."
-    return f"{words}\n\n{markdown_table(heads, rows)}"
-
-
-def grid_row(shape: str, job: Job, competitors: Sequence[Competitor]) -> list[object]:
-    """The tree's seconds, its step over the bare pass, others' seconds and bytes over its own."""
-    tree, bare = competitors[:2]
-    by_name = {competitor.name: competitor for competitor in competitors}
-    others = [by_name.get(name) for name in SECONDS_IN_GRID.values()]
+def step_milliseconds(threads: int) -> float:
+    """The median of the steps, in this process."""
+    torch.set_num_threads(threads)
+    model = engine_model(plain_model("135m", Placement("cpu", torch.float32)), "135m")
+    cache = prefilled_tree(
+        model.kv_shape,
+        BUSY_PROMPT,
+        BUSY_STEPS,
+        padded=False,
+        paths=BUSY_PATHS,
+        steps=BUSY_STEPS + 1,
+    )
     times = [
-        "-" if other is None else f"{seconds_of(other) / seconds_of(tree):.2f}" for other in others
+        time_step(lambda batch: model.forward([batch]), cache, range(1, BUSY_PATHS + 1)).seconds
+        for _ in range(BUSY_STEPS)
     ]
-    batch = by_name.get("generate, one batch", by_name.get("generate, one by one"))
-    assert batch is not None
-    assert batch.measured.kv_bytes is not None
-    assert tree.measured.kv_bytes is not None
-    cells = [shape, len(job.prompt), f"{job.paths} x {job.new_tokens}", f"{seconds_of(tree):.2f}"]
-    step = f"{step_of(tree) / step_of(bare):.2f}"
-    return [*cells, step, *times, f"{batch.measured.kv_bytes / tree.measured.kv_bytes:.1f}"]
+    return 1000 * statistics.median(times[BUSY_STEPS // 4 :])
+
+
+def measured(way: str, threads: int, busy: bool) -> float:
+    """The same in a process of its own, perhaps beside one that only counts."""
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if busy else None
+    try:
+        used = 1 if way == "one thread" else threads
+        code = f"import engine; print(engine.step_milliseconds({used}))"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=Path(__file__).parent,
+            env=os.environ | WAYS[way],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return float(done.stdout)
+    finally:
+        if other is not None:
+            other.kill()
+            other.wait()
+
+
+def busy(threads: int, rounds: int) -> tuple[str, dict[str, float]]:
+    """The table and the ratios of all ways, measured in turns."""
+    found: dict[tuple[str, bool], list[float]] = {
+        (way, busy): [] for way in WAYS for busy in (False, True)
+    }
+    for _ in range(rounds):
+        for way, is_busy in found:
+            found[way, is_busy].append(measured(way, threads, is_busy))
+    median = {key: statistics.median(values) for key, values in found.items()}
+    rows = []
+    for way in WAYS:
+        spreads = (Timing(tuple(found[way, is_busy])) for is_busy in (False, True))
+        cells = (with_spread(timing, "{:.0f}".format) for timing in spreads)
+        rows.append([way, *cells, f"{median[way, True] / median[way, False]:.2f}"])
+    heads = ["threads wait", "ms of a step, quiet (quartiles)", "beside a busy process"]
+    return markdown_table([*heads, "times quiet"], rows), {
+        "busy_over_quiet": median[FEW, True] / median[FEW, False],
+        "quiet_over_default": median[FEW, False] / median["as PyTorch does", False],
+    }
 
 
 def main() -> None:
     parser = command_line(__doc__, quick="one round")
-    parser.add_argument(
-        "--grid",
-        action="store_true",
-        help="also vary model, prompt, paths and length (half an hour)",
-    )
     parser.add_argument(
         "--busy", action="store_true", help="also steps on the CPU beside a busy process (minutes)"
     )
@@ -366,8 +386,6 @@ def main() -> None:
     job = job_of(options.prompt, options.paths, options.tokens)
     rounds = 1 if options.quick else MIN_REPEATS
     text, result = standard(load(options.shape, placement), job, rounds, deadline)
-    if options.grid:
-        text += "\n" + grid(placement)
     if options.busy:
         beside, result["busy"] = busy(options.threads, rounds)
         text += f"\nSteps of 20 paths, SmolLM2-135M shape, float32 on the CPU:\n\n{beside}"
