@@ -210,7 +210,7 @@ def kv_allocation_section(
     allocation = kv_allocation(runs, size or BLOCK_SIZE, first_steps)
     draw(
         "",
-        figures.CAPTION,
+        figures.allocation_sentence(allocation),
         figures.allocation_figure(allocation),
         "kv-allocation",
         f"{key}-{size}",

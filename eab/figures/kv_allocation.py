@@ -1,4 +1,4 @@
-"""KV memory under three allocation schemes: a chart and tables."""
+"""KV memory under three allocation schemes: a chart, a sentence and tables."""
 
 from typing import Final
 
@@ -16,9 +16,9 @@ from eab.figures.charts import (
     make_subplots,
 )
 from eab.figures.tables import text_table
-from eab.formatting import human_bytes, listed
+from eab.formatting import human_bytes, listed, with_ratio
+from eab.timing import NOTHING_YET
 
-CAPTION: Final = "Bytes that each scheme reserves at each step, and what they hold."
 # For each part of the reserved bytes: name in the legend, field of Reserved, colour, pattern.
 _PARTS: Final = (
     ("tokens", "used", BLUE, ""),
@@ -59,6 +59,19 @@ def allocation_figure(allocation: KvAllocation) -> go.Figure:
     figure.update_yaxes(title=f"{unit_name} reserved", range=[0, 1.05 * most / unit or 1])
     figure.update_xaxes(title="step", row=3, col=1)
     return laid_out(figure, height=620)
+
+
+def allocation_sentence(allocation: KvAllocation) -> str:
+    """What each scheme reserves at its peak, smallest first."""
+    if not allocation.steps["tree"]:
+        return NOTHING_YET
+    ranked = sorted(SCHEMES, key=allocation.peak)
+    least = allocation.peak(ranked[0])
+    peaks = [
+        f"{_name(allocation, scheme)} {with_ratio(allocation.peak(scheme), least, human_bytes)}"
+        for scheme in ranked
+    ]
+    return f"Reserved at the peak: {'; '.join(peaks)}."
 
 
 def allocation_table(allocation: KvAllocation) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import Final
 
-from eab.formatting import counted, human_bytes, times, with_ratio
+from eab.formatting import counted, human_bytes, listed, times, with_ratio
 from eab.labs.measurement import Chart, Lab, Measure, Report, TextTable, measures_table
 from eab.labs.variants import (
     UNITS,
@@ -97,6 +97,23 @@ def caches_table(report: Report) -> TextTable:
 CACHES_LAB: Final = Lab("caches", UNITS, caches_answer, caches_table, _NOTE, time_chart)
 
 
+def bytes_answer(report: Report) -> str:
+    """How much each cache copies."""
+    costs = costs_of(report)
+    if not costs:
+        return NOTHING_YET
+    first, *others = costs
+    words = [
+        f"{cost.variant} {with_ratio(cost.copied_bytes, first.copied_bytes, human_bytes)}"
+        if cost.copied_bytes
+        else f"{cost.variant} nothing"
+        for cost in others
+    ]
+    beside = f", {listed(words)}" if words else ""
+    copied = human_bytes(first.copied_bytes)
+    return f"In the whole run, {first.variant} copies {copied}{beside} (measured)."
+
+
 def bytes_chart(report: Report) -> Chart:
     """Peak, most held between steps and all bytes copied, by cache."""
     names = {
@@ -111,11 +128,7 @@ def bytes_chart(report: Report) -> Chart:
     return Chart("KV cache", "MiB, measured, without 0", {}, points, log="y")
 
 
-def _bytes_words(report: Report) -> str:
-    return "Bytes of each KV cache, measured." if report.runs else NOTHING_YET
-
-
-BYTES: Final = Lab("bytes", UNITS, _bytes_words, chart=bytes_chart)
+BYTES: Final = Lab("bytes", UNITS, bytes_answer, chart=bytes_chart)
 
 
 def paths_sentence(run: RunState) -> str:

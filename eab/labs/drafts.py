@@ -10,11 +10,13 @@ from typing import Final
 
 from eab import token_text
 from eab.config import MAX_DRAFT
+from eab.formatting import counted
 from eab.labs.measurement import Chart, Lab, Measure, Report, TextTable, Values, measures_table
 from eab.labs.variants import UNITS, repeats_of, variant_times
 from eab.run import RunState
 from eab.speculation.stats import (
     SpeculationStats,
+    best_length,
     expected_tokens,
     fit_pass_seconds,
     speculation_stats,
@@ -196,18 +198,30 @@ def pass_costs(report: Report) -> PassCosts | None:
 
 
 def gains_answer(report: Report) -> str:
-    """The measured costs of a draft token, and those of a much larger model."""
+    """The cost of a draft token, the best length with it, and the gain with a much larger model."""
     if not is_one_path(report):
         return ONE_PATH_ONLY
-    costs = pass_costs(report)
-    if costs is None:
+    costs, alpha = pass_costs(report), acceptance_rate(report)
+    if costs is None or alpha is None:
         return "No speed-up can be computed yet. Press Run to measure."
+    here = _best_words(alpha, costs, repeated_costs(report))
+    large = _best_words(alpha, _LARGE_MODEL, [_LARGE_MODEL])
     measured = repeats_words(result.seconds for result in draft_length_results(report))
     return (
         f"A draft token costs {costs.draft_token:.2f} of a forward pass of the model, and one more "
-        f"token in a pass {costs.further_token:.2f} ({measured}). For a large model on a GPU, the "
-        f"chart takes {SMALL_DRAFT} and 0."
+        f"token in a pass {costs.further_token:.2f} ({measured}). With these costs, {here}; at "
+        f"{SMALL_DRAFT} per draft token, and if more tokens in a pass cost nothing, as for a large "
+        f"model on a GPU, {large} (computed)."
     )
+
+
+def _best_words(alpha: float, costs: PassCosts, repeats: Sequence[PassCosts]) -> str:
+    best = best_length(alpha, costs.draft_token, costs.of_pass)
+    gains = Timing(tuple(each.speed_up(alpha, best) for each in repeats))
+    if not best or gains.low <= 1:
+        return "no draft length is measurably faster than plain decoding"
+    speed = costs.speed_up(alpha, best)
+    return f"{counted(best, 'draft token')} would be {speed:.2f} times as fast as plain decoding"
 
 
 def gains_chart(report: Report) -> Chart:

@@ -43,7 +43,7 @@ def _allocation(sources: Sources) -> Drawn:
     from eab.figures import kv_allocation as figures
 
     allocation = kv_allocation([sources.run])
-    return figures.CAPTION, figures.allocation_figure(allocation)
+    return figures.allocation_sentence(allocation), figures.allocation_figure(allocation)
 
 
 def _schedules(sources: Sources) -> Drawn:

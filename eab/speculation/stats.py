@@ -10,6 +10,7 @@ Kalman, Matias (2023), arXiv 2211.17192, who call the length gamma.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from eab.config import MAX_DRAFT
 from eab.run import RunState
 
 
@@ -95,3 +96,10 @@ def speed_up(
             3.8 of the paper assumes 1, which does not hold on any CPU.
     """
     return expected_tokens(alpha, length) / (length * draft_cost + pass_cost(length + 1))
+
+
+def best_length(alpha: float, draft_cost: float, pass_cost: Callable[[int], float]) -> int:
+    """The fastest length, at most MAX_DRAFT; 0 if speculation does not pay off."""
+    return max(
+        range(MAX_DRAFT + 1), key=lambda length: speed_up(alpha, length, draft_cost, pass_cost)
+    )

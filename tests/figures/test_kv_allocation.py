@@ -8,12 +8,14 @@ from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.figures.kv_allocation import (
     allocation_figure,
+    allocation_sentence,
     allocation_steps_table,
     allocation_table,
 )
 from eab.formatting import human_bytes
 from eab.lessons import bundled_runs
 from eab.run import RunState, fold
+from eab.timing import NOTHING_YET
 from eab.what_if.resimulate import resimulate
 
 
@@ -41,6 +43,21 @@ def test_the_chart_stacks_the_bytes_of_each_scheme_on_one_scale(found: KvAllocat
             assert drawn == pytest.approx(reserved.total / 2**20)
         assert {len(area.x) for area in areas} == {len(steps) + 1}, "the last step has a width"
     assert sum(bool(trace.showlegend) for trace in figure.data) == 3
+
+
+def test_the_sentence_starts_with_the_scheme_that_reserves_least(found: KvAllocation) -> None:
+    words = allocation_sentence(found)
+    peaks = {scheme: human_bytes(found.peak(scheme)) for scheme in SCHEMES}
+    assert words.startswith(f"Reserved at the peak: tree, r = 16 and 4 {peaks['tree']}; ")
+    assert f"; blocks of 16 {peaks['blocks']} (" in words
+    assert f"; slabs {peaks['slab']} (" in words
+
+
+def test_the_sentence_says_so_if_large_blocks_reserve_more_than_slabs() -> None:
+    short = kv_allocation([small(0.5)], block_size=128)
+    assert short.peak("blocks") > short.peak("slab")
+    words = allocation_sentence(short)
+    assert words.index("slabs") < words.index("blocks of 128")
 
 
 def test_the_parts_in_the_table_add_up(found: KvAllocation) -> None:
@@ -77,5 +94,6 @@ def test_with_a_what_if_run_nothing_counts_as_measured() -> None:
 
 def test_without_runs_there_is_nothing_to_show() -> None:
     nothing = kv_allocation([])
+    assert allocation_sentence(nothing) == NOTHING_YET
     assert allocation_figure(nothing).data[0].x is not None
     assert allocation_steps_table(nothing).empty

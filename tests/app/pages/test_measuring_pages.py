@@ -11,6 +11,7 @@ from page_walk import Tab, opened
 
 from app.state.status import worker
 from eab.analysis.kv_allocation import demand_of, kv_allocation
+from eab.figures.kv_allocation import allocation_sentence
 from eab.figures.schedule import NOTHING_SERVED
 from eab.labs import measure_quantization as measure
 from eab.labs.batching import BATCHING, PRESETS, WAYS, shown
@@ -126,6 +127,7 @@ def test_the_kv_memory_of_the_tree_equals_that_of_the_continuous_batch(batching:
     )
     held = [step.total for step in allocated.steps["tree"]]
     assert held == [one.kv_bytes for one in schedule.passes]
+    assert allocation_sentence(allocated) in batching.words
 
 
 # BMC
@@ -190,8 +192,10 @@ def tab_of_memory() -> Tab:
 
 
 def test_the_block_size_changes_the_memory_that_blocks_reserve(tab_of_memory: Tab) -> None:
+    tree = [bundled_runs.caches().runs["tree"]]
     for size in (128, 8):
         tab_of_memory.put(block_size=size)
+        assert tab_of_memory.words[-1] == allocation_sentence(kv_allocation(tree, size))
         assert [*tab_of_memory.table[1].value.columns][1] == f"blocks of {size}"
 
 
