@@ -25,13 +25,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import environ
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from playwright.sync_api import Page, sync_playwright
 from published import command_line, markdown_table, publish, where
 
-from eab import EntropyAdaptiveBranching
+from eab.config import BranchingConfig
+from eab.engine.loop import event_stream
+from eab.engine.request import Request
 from eab.events import Event
+from eab.models.loading import load_model
+from eab.run import fold
 from eab.share.html_page import save_html
 from scripts.servers import free_port, serving_explorer
 
@@ -180,9 +184,18 @@ def events_of(paths: int, tokens: int) -> Sequence[Event]:
         from invented_runs import invented_run  # `published` has added its folder
 
         return invented_run(5, tokens, paths)
-    engine = EntropyAdaptiveBranching("embedded", max_paths=paths, max_new_tokens=tokens)
-    own: dict[str, Any] = {"entropy_threshold": 0.65, "seed": 1, "kv_limit_mib": 8192}
-    return engine.run("Once upon a time", **own).events
+    config = BranchingConfig(
+        entropy_threshold=0.65,
+        max_paths=paths,
+        max_new_tokens=tokens,
+        min_fork_weight=0.0,
+        branch_min_p=0.0,
+        seed=1,
+        kv_limit_mib=8192,
+    )
+    run = fold(event_stream(load_model("embedded"), Request("Once upon a time", config)))
+    assert len(run.leaves()) == paths, "the benchmark's name says how many"
+    return run.events
 
 
 def measure_frames(quick: bool) -> dict[str, float]:
