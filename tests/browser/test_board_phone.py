@@ -18,8 +18,10 @@ RUNS = {name: bundled_run(name) for name in ("bent", "sum", "bridge", "recipe", 
 CHAT = RUNS["recipe"]
 # Words of the outline that are empty, cut off, or not entirely inside their box.
 FAULTS = """() => {
-  const found = [];
-  for (const body of document.getElementById("host").shadowRoot.querySelectorAll(".outline-body")) {
+  const found = [], root = document.getElementById("host").shadowRoot;
+  // What is out of sight is laid out, too.
+  for (const item of root.querySelectorAll(".outline-item")) item.style.contentVisibility = "visible";
+  for (const body of root.querySelectorAll(".outline-body")) {
     if (!body.querySelector(".outline-text").innerText.trim()) found.push("empty");
     if (body.scrollWidth > body.clientWidth || body.scrollHeight > body.clientHeight + 1) found.push("cut");
     const { left, right, top, bottom } = body.getBoundingClientRect();
