@@ -32,7 +32,9 @@ _CUT = """() => {
       const text = walker.currentNode;
       const owner = text.parentElement ?? root.host;
       if (!text.data.trim() || owner.closest("script, style, title, defs, .katex, option")) continue;
-      if (!owner.checkVisibility({ opacityProperty: true, visibilityProperty: true })) continue;
+      // What is out of sight may not be laid out yet (content-visibility).
+      const all = { opacityProperty: true, visibilityProperty: true, contentVisibilityAuto: true };
+      if (!owner.checkVisibility(all)) continue;
       const range = document.createRange();
       range.selectNodeContents(text);
       const rect = range.getBoundingClientRect();
