@@ -66,6 +66,9 @@ WATCH: Final = """window.firstPicture = null; const look = () => {
   if (!document.querySelector('.eab .box.path')) return requestAnimationFrame(look);
   requestAnimationFrame(() => setTimeout(() => { window.firstPicture = performance.now(); })); };
 look();"""
+FIRST_PICTURE: Final = """async () => {
+  while (!window.firstPicture) await new Promise(requestAnimationFrame);
+  return window.firstPicture; }"""
 FRAME: Final = """const frame = async (act) => { const start = performance.now(); act();
   await new Promise(done => requestAnimationFrame(() => setTimeout(done)));
   times.push(performance.now() - start);
@@ -209,8 +212,7 @@ def measure_frames(quick: bool) -> dict[str, float]:
             times: dict[str, list[float]] = {"scrubbing": [], "zooming": []}
             for _ in range(1 if quick else 3):
                 with opened(file.as_uri(), WATCH) as page:
-                    page.wait_for_function("window.firstPicture", timeout=120_000)
-                    firsts.append(page.evaluate("window.firstPicture"))
+                    firsts.append(page.evaluate(FIRST_PICTURE))
                     page.evaluate(SCRUB, 10)  # this stops the automatic replay
                     page.wait_for_timeout(500)
                     for kind, script in {"scrubbing": SCRUB, "zooming": ZOOM}.items():
