@@ -95,10 +95,9 @@ def certain_winner(lows: Sequence[float], unexplored: float) -> int | None:
     """The place of the probability that is certainly the largest, whatever has the unexplored rest;
     None if that is undecided. `lows` are the lower bounds; what has none yet has 0.
     """
-    first, second = [*largest_first(lows), None, None][:2]
-    if first is None or lows[first] <= 0:
-        return None
-    return first if lows[first] >= (0 if second is None else lows[second]) + unexplored else None
+    order = largest_first(lows)
+    first, second = [*(lows[place] for place in order[:2]), 0.0, 0.0][:2]
+    return order[0] if first > 0 and first >= second + unexplored else None
 
 
 # Called with a run and a text of it
