@@ -25,11 +25,11 @@ function treeWords(run) {
   if (!run.steps.length) return "Nothing generated yet.";
   const forks = run.forks().length;
   if (!forks) return noForkWords(run);
-  const [limited] = limitedSteps(run);
-  const isOver = limited !== undefined && run.ended !== null;
+  const { first: limited } = limitedSteps(run);
+  const isOver = limited >= 0 && run.ended !== null;
   const leaves = (isOver && equalWords(run)) || counted(run.leaves().length, "path");
   const words = `${counted(forks, "fork")} in ${counted(run.steps.length, "step")}: ${leaves}.`;
-  if (limited === undefined) return words;
+  if (limited < 0) return words;
   const limit = run.started.config.max_paths;
   return `${words} From step ${limited} on, the path limit (${limit}) drops branches.`;
 }
@@ -38,9 +38,8 @@ function treeWords(run) {
 export function limitSentence(run) {
   const { policy, max_paths: limit } = run.started.config;
   if (policy in NO_PRODUCT) return NO_PRODUCT[policy];
-  const steps = limitedSteps(run);
-  if (!steps.length) return "";
-  const [first, last] = [steps[0], steps.at(-1)];
+  const { first, last } = limitedSteps(run);
+  if (first < 0) return "";
   const when = first === last ? `at step ${first}` : `from step ${first} to step ${last}`;
   return (
     `The path limit (${limit}) dropped branches ${when}; their weight passed to the paths that ` +
@@ -61,10 +60,18 @@ const NO_PRODUCT = {
     "shares.",
 };
 
-/** The steps at which the path limit dropped branches, in order. @param {Run} run */
+/** The first and the last step at which the path limit dropped branches, or -1. @param {Run} run */
 function limitedSteps({ paths }) {
-  const pruned = paths.filter(({ status }) => status === "pruned").map(({ touched }) => touched);
-  return [...pruned, ...paths.flatMap((path) => path.limitedSteps)].sort((a, b) => a - b);
+  let [first, last] = [-1, -1];
+  const note = (/** @type {number} */ step) => {
+    if (first < 0 || step < first) first = step;
+    if (step > last) last = step;
+  };
+  for (const { status, touched, limitedSteps } of paths) {
+    if (status === "pruned") note(touched);
+    limitedSteps.forEach(note); // asked for at every step, so nothing is sorted
+  }
+  return { first, last };
 }
 
 /** @param {Run} run */
