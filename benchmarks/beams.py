@@ -28,8 +28,8 @@ from transformers import DynamicCache, PreTrainedModel
 
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
+from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.request import Request
-from eab.models.huggingface import HuggingFaceModel
 from eab.run import RunState, fold
 from eab.timing import MIN_REPEATS, take_turns, timed
 

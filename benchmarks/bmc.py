@@ -37,16 +37,16 @@ from shapes import plain_model, same_weights
 from transformers import AutoTokenizer, DynamicCache, PreTrainedConfig, StaticCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from eab.caches.growth import CacheWorkload, best_r, growth_step
-from eab.caches.shape import KVShape
 from eab.config import AUTO, AllocationStep
+from eab.engine.caches.growth import CacheWorkload, best_r, growth_step
+from eab.engine.caches.shape import KVShape
+from eab.engine.models.loading import wrap_model
+from eab.engine.models.sources import EMBEDDED_FOLDER
 from eab.formatting import counted
 from eab.labs.bmc import fitted, growth_answer, overheads
 from eab.labs.decode_steps import attention_alone, now, prefilled_tree, time_step
 from eab.labs.measure_bmc import sensitivity_to_r
 from eab.labs.measurement import Report
-from eab.models.loading import wrap_model
-from eab.models.sources import EMBEDDED_FOLDER
 from eab.timing import MIN_REPEATS, Timing, comparison, in_ms, take_turns
 
 ROOM = 64  # rows beyond the context in StaticCache and in a tree allocated up front

@@ -35,20 +35,20 @@ from rich.console import Console
 from shapes import same_weights
 from write_gguf import in_float32
 
-from eab.branching.presets import START
 from eab.config import BranchingConfig
+from eab.engine.branching.presets import START
 from eab.engine.loop import event_stream
+from eab.engine.models.gguf import checkpoint
+from eab.engine.models.huggingface import HuggingFaceModel
+from eab.engine.models.machine import CPU
+from eab.engine.models.packaged import SMOLLM2
+from eab.engine.models.sources import find_source
+from eab.engine.models.weights import store_weights
 from eab.engine.probe import PROBED
+from eab.engine.remote.connection import Address, Connection
 from eab.engine.request import Request
-from eab.events import Event, RunStarted
-from eab.models.gguf import checkpoint
-from eab.models.huggingface import HuggingFaceModel
-from eab.models.machine import CPU
-from eab.models.packaged import SMOLLM2
-from eab.models.sources import find_source
-from eab.models.weights import store_weights
-from eab.remote.connection import Address, Connection
 from eab.run import fold
+from eab.run.events import Event, RunStarted
 from eab.timing import MIN_REPEATS, Timing, ratio_words
 from eab.weight_formats import AS_LOADED, AUTO, PLAIN
 from scripts.llama_server import llama_server

@@ -19,18 +19,18 @@ from transformers import (
     PreTrainedModel,
 )
 
-from eab.branching.fair import FairPolicy
-from eab.branching.policies import make_policy
-from eab.branching.policy import Child, Leaf, Member
-from eab.branching.sampling import Predictions
-from eab.caches.attention import attention_kernels, empty_mask, masked_attention
 from eab.config import BranchingConfig, CacheName
+from eab.engine.branching.fair import FairPolicy
+from eab.engine.branching.policies import make_policy
+from eab.engine.branching.policy import Child, Leaf, Member
+from eab.engine.branching.sampling import Predictions
 from eab.engine.build import new_cache
+from eab.engine.caches.attention import attention_kernels, empty_mask, masked_attention
 from eab.engine.forward_pass import Part, run_pass
 from eab.engine.generation import Generation
-from eab.events import Event, KvMeasured, RunStarted, StepTimed
-from eab.models.huggingface import HuggingFaceModel
-from eab.models.weights import ReorderedLinear
+from eab.engine.models.huggingface import HuggingFaceModel
+from eab.engine.models.weights import ReorderedLinear
+from eab.run.events import Event, KvMeasured, RunStarted, StepTimed
 
 THRESHOLD_NATS = 0.5
 

@@ -54,14 +54,14 @@ from rich.console import Console
 from shapes import SHAPES, engine_model, plain_model
 from transformers import PreTrainedModel
 
-from eab.caches.base import ForwardBatch
 from eab.config import BranchingConfig
+from eab.engine.caches.base import ForwardBatch
 from eab.engine.loop import event_stream
+from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.request import Request
-from eab.events import StepTimed
 from eab.labs.decode_steps import prefilled_tree, time_step
 from eab.labs.measure_quantization import measure_machine, read_bytes
-from eab.models.huggingface import HuggingFaceModel
+from eab.run.events import StepTimed
 from eab.timing import MIN_REPEATS, Timing, ratio_words, with_spread
 
 LONG_PATHS, LONG_TOKENS = 64, 200

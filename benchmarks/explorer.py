@@ -32,10 +32,10 @@ from published import command_line, markdown_table, publish, where
 
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
+from eab.engine.models.loading import load_model
 from eab.engine.request import Request
-from eab.events import Event
-from eab.models.loading import load_model
 from eab.run import fold
+from eab.run.events import Event
 from eab.share.html_page import save_html
 from scripts.servers import free_port, serving_explorer
 

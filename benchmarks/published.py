@@ -18,7 +18,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]  # for app, scripts 
 import torch  # noqa: E402
 import transformers  # noqa: E402
 
-from eab.models.machine import describe_machine  # noqa: E402
+from eab.engine.models.machine import describe_machine  # noqa: E402
 from eab.timing import (  # noqa: E402
     Clock,
     Timing,

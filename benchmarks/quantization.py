@@ -28,14 +28,14 @@ from shapes import plain_model, same_weights
 from torch import nn
 from transformers import AutoTokenizer
 
+from eab.engine.models.huggingface import HuggingFaceModel
+from eab.engine.models.quantized.formats import FORMATS, refuse_if_unusable
+from eab.engine.models.quantized.layer import QuantizedLinear
+from eab.engine.models.sources import EMBEDDED_FOLDER
+from eab.engine.models.weights import store_weights
 from eab.errors import ModelError
 from eab.formatting import counted
 from eab.labs.decode_steps import prefilled_tree, time_step
-from eab.models.huggingface import HuggingFaceModel
-from eab.models.quantized.formats import FORMATS, refuse_if_unusable
-from eab.models.quantized.layer import QuantizedLinear
-from eab.models.sources import EMBEDDED_FOLDER
-from eab.models.weights import store_weights
 from eab.timing import Clock, Measure, Timing, comparison, fastest, take_turns, timed
 from eab.weight_formats import AS_LOADED, AUTO, LAYOUTS, PLAIN, WEIGHT_FORMATS
 

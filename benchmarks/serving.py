@@ -37,15 +37,15 @@ from published import (
 from shapes import engine_model, plain_model
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
-from eab.caches.prefixed_tree import prefix_cache
 from eab.config import BranchingConfig, PolicyName
+from eab.engine.caches.prefixed_tree import prefix_cache
 from eab.engine.loop import event_stream
+from eab.engine.models.base import LanguageModel
+from eab.engine.models.huggingface import HuggingFaceModel
+from eab.engine.models.loading import load_model
 from eab.engine.request import Request
 from eab.engine.scheduler import MAX_RUNNING, Scheduler
-from eab.events import Pause, TokensAppended
-from eab.models.base import LanguageModel
-from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import load_model
+from eab.run.events import Pause, TokensAppended
 from eab.timing import MIN_REPEATS, Clock, Timing, ratio_words, take_turns, timed
 
 OPENINGS: Final = (

@@ -15,9 +15,9 @@ from transformers import (
     Qwen2Config,
 )
 
-from eab.models.huggingface import HuggingFaceModel
-from eab.models.sources import EMBEDDED_FOLDER
-from eab.models.weights import store_weights
+from eab.engine.models.huggingface import HuggingFaceModel
+from eab.engine.models.sources import EMBEDDED_FOLDER
+from eab.engine.models.weights import store_weights
 from eab.weight_formats import AS_LOADED, AUTO
 
 _NO_STOP: Final = {

@@ -37,10 +37,10 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
+from eab.engine.models.huggingface import HuggingFaceModel
+from eab.engine.models.loading import load_model
+from eab.engine.models.sources import BUNDLED, EMBEDDED, EMBEDDED_DRAFT
 from eab.engine.request import Request
-from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import load_model
-from eab.models.sources import BUNDLED, EMBEDDED, EMBEDDED_DRAFT
 from eab.run import RunState, fold
 from eab.timing import Timing, comparison, in_ms, take_turns, timed
 

@@ -40,18 +40,18 @@ from published import ROOT, command_line, markdown_table, publish, where
 from eab.analysis.answers import Answers, entropy, group_answers
 from eab.analysis.same_answer import normalised
 from eab.analysis.uncertainty import uncertainty
-from eab.branching.presets import starting_config
 from eab.config import BranchingConfig
+from eab.engine.branching.presets import starting_config
 from eab.engine.ending import Ending
 from eab.engine.loop import event_stream
+from eab.engine.models.base import LanguageModel
+from eab.engine.models.loading import load_model
 from eab.engine.request import Request
-from eab.events import Event, StepTimed
 from eab.labs.tuning.default_sweep import POLICIES, chat_questions
 from eab.labs.tuning.evaluation_report import auroc, bootstrap
 from eab.labs.tuning.prompt_sets import Question
-from eab.models.base import LanguageModel
-from eab.models.loading import load_model
 from eab.run import RunState, fold
+from eab.run.events import Event, StepTimed
 
 MODEL: Final = "smollm2"
 BASE: Final = starting_config(max_new_tokens=20)

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from eab.api.notebook import explore, show, show_lesson
     from eab.api.run import Run, load, save, save_html
     from eab.api.settings import Settings
-    from eab.branching.presets import starting_config
     from eab.config import BranchingConfig
+    from eab.engine.branching.presets import starting_config
     from eab.engine.request import Request
     from eab.errors import EabError, PromptWarning
-    from eab.events import Event, Message
     from eab.labs.tuning.grid import Grid
     from eab.labs.tuning.prompt_sets import read_prompts
     from eab.run import Sample
+    from eab.run.events import Event, Message
 
 __all__ = [
     "BranchingConfig",
@@ -56,9 +56,9 @@ _HOME: Final = {
     "BranchingConfig": "eab.config",
     "EabError": "eab.errors",
     "EntropyAdaptiveBranching": "eab.api.branching",
-    "Event": "eab.events",
+    "Event": "eab.run.events",
     "Grid": "eab.labs.tuning.grid",
-    "Message": "eab.events",
+    "Message": "eab.run.events",
     "PromptWarning": "eab.errors",
     "Request": "eab.engine.request",
     "Run": "eab.api.run",
@@ -75,7 +75,7 @@ _HOME: Final = {
     "serve": "eab.api.many_runs",
     "show": "eab.api.notebook",
     "show_lesson": "eab.api.notebook",
-    "starting_config": "eab.branching.presets",
+    "starting_config": "eab.engine.branching.presets",
     "sweep": "eab.api.many_runs",
 }
 

@@ -391,7 +391,7 @@ class BranchingConfig:
         more="With sliced, spare rows cost only memory. With padded, they also cost time, and r "
         "balances copies and spare rows. The two round differently, so texts can differ. On CUDA, "
         "attention is always padded, so that passes can be captured as CUDA graphs (see "
-        "eab.models.cuda_graphs).",
+        "eab.engine.models.cuda_graphs).",
         widget=Buttons({"sliced": "used rows", "padded": "all rows"}),
     )
     block_size: int = setting(

@@ -14,9 +14,9 @@ from app.widgets import charts, controls, glossary, model_choice
 from app.widgets.charts import csv_file, draw, metrics, origin, quoted
 from app.widgets.glossary import plain
 from app.widgets.status_line import show_problems, start_button, stop_button
-from eab.analysis.kv_allocation import best_r_of, demand_of
 from eab.config import AUTO, AllocationStep
 from eab.figures.captions import ENDINGS
+from eab.figures.kv_schemes import best_r_of, demand_of
 from eab.formatting import as_sentence
 from eab.labs.bmc import LABS, Experiment, fit_measures, fitted
 from eab.labs.jobs import experiment_job
@@ -58,8 +58,8 @@ $$
 r^* = \frac{1}{m}\sqrt{\frac{m\,(k_c (N + 2P) + 2A)}{k_a}}
 $$
 
-`eab/caches/growth.py` derives it; the constants are fitted on this machine, and those of the paper
-are not used.
+`eab/engine/caches/growth.py` derives it; the constants are fitted on this machine, and those of the
+paper are not used.
 """
 PAPER = (
     "From the paper's abstract (arXiv 2511.12031): up to 3.2 times the throughput of Hugging Face "

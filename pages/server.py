@@ -41,7 +41,7 @@ given = st.text_input("Key", type="password", help="The key from the rules of th
 if http.is_key(given):
     import torch
 
-    from eab.models.machine import describe_machine
+    from eab.engine.models.machine import describe_machine
 
     st.caption(describe_machine("cuda" if torch.cuda.is_available() else "cpu"))
     now()

@@ -23,11 +23,14 @@ from typing import Any, Final, NamedTuple, TypeVar
 import torch
 from rich.progress import Progress
 
-from eab import record
 from eab.config import BranchingConfig
+from eab.engine.models.huggingface import HuggingFaceModel
+from eab.engine.models.loading import load_model
+from eab.engine.models.machine import describe_machine
+from eab.engine.models.packaged import SMOLLM2
+from eab.engine.models.sources import EMBEDDED, EMBEDDED_DRAFT
 from eab.engine.request import Request
 from eab.errors import RunsError
-from eab.events import Event, Progressed
 from eab.labs.batching import BATCHING, CLASS, MAX_REPEATS, PRESETS, Workload
 from eab.labs.bmc import EXPERIMENTS, LABS, Experiment
 from eab.labs.caches import CACHES_LAB
@@ -52,11 +55,8 @@ from eab.labs.variants import (
     variants_sentence,
 )
 from eab.lessons import bundled_runs
-from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import load_model
-from eab.models.machine import describe_machine
-from eab.models.packaged import SMOLLM2
-from eab.models.sources import EMBEDDED, EMBEDDED_DRAFT
+from eab.run import record
+from eab.run.events import Event, Progressed
 from eab.weight_formats import AS_LOADED
 from scripts import claims
 from scripts.claims import Claim, objections

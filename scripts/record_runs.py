@@ -9,17 +9,16 @@ scripts/record_measurements.py.
 from pathlib import Path
 from typing import Final
 
-from eab import record
 from eab.analysis.independent_texts import independent_config
 from eab.engine.loop import event_stream
+from eab.engine.models.huggingface import HuggingFaceModel
+from eab.engine.models.loading import load_model
+from eab.engine.models.packaged import SMOLLM2
+from eab.engine.models.sources import EMBEDDED
 from eab.engine.request import Request
-from eab.events import Labelled, LabelRule, RunStarted
 from eab.lessons import bundled_runs
-from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import load_model
-from eab.models.packaged import SMOLLM2
-from eab.models.sources import EMBEDDED
-from eab.run import fold
+from eab.run import fold, record
+from eab.run.events import Labelled, LabelRule, RunStarted
 
 # What a run is labelled with, so that its page says how likely something is
 LABELS: Final = {

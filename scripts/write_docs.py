@@ -18,8 +18,8 @@ from packaging.requirements import Requirement
 
 from app.server.rules import PUBLIC, RULES
 from eab import config
-from eab.branching.presets import OF_PRESETS, PRESETS, START
 from eab.config import SETTINGS, BranchingConfig
+from eab.engine.branching.presets import OF_PRESETS, PRESETS, START
 from eab.lessons.measures import MEASURES, PARTS
 from eab.lessons.pictures import CALCULATORS, PICTURES
 from eab.settings import Setting

@@ -14,9 +14,9 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
+from eab.engine.models.sources import EMBEDDED_FOLDER
 from eab.labs import measure_quantization as measure
 from eab.labs.tuning.prompt_sets import QUESTIONS, STORIES
-from eab.models.sources import EMBEDDED_FOLDER
 from training.choices import (
     BAG_CHOICES,
     CHAINED_CHOICES,

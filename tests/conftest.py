@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, settings
 from tiny_models import shared, tiny, word_tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import load_model, wrap_model
-from eab.models.packaged import SMOLLM2
-from eab.models.packaged import VARIABLE as MODELS_VARIABLE
-from eab.models.sources import EMBEDDED_FOLDER
+from eab.engine.models.huggingface import HuggingFaceModel
+from eab.engine.models.loading import load_model, wrap_model
+from eab.engine.models.packaged import SMOLLM2
+from eab.engine.models.packaged import VARIABLE as MODELS_VARIABLE
+from eab.engine.models.sources import EMBEDDED_FOLDER
 
 # One thread per process: the tests share the machine with a browser, servers and each other.
 torch.set_num_threads(1)

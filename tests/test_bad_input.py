@@ -6,13 +6,13 @@ import pytest
 import torch
 from made_runs import events_of, run_of
 
-from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.errors import ModelError, PromptError
-from eab.events import RunEnded
+from eab.lessons.checks.policy import TableModel, random_table
 from eab.run import fold
+from eab.run.events import RunEnded
 from eab.settings import MAX_TEXT
 
 MODEL = TableModel(random_table(1, 4))

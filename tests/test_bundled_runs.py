@@ -10,9 +10,9 @@ from typing import Final, TypeAlias
 import pytest
 from made_runs import leaves_at
 
-from eab.analysis.kv_allocation import separate_bytes
 from eab.analysis.label_rules import labelled
 from eab.config import SETTINGS
+from eab.figures.kv_schemes import separate_bytes
 from eab.lessons import bundled_runs
 from eab.run import Path, RunState, Sample, Token, fold
 from eab.settings import Lines, Slider

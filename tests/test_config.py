@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
-from eab.branching.presets import PRESETS, START, THRESHOLDS, starting_config, starting_values
 from eab.config import MAX_NEW_TOKENS, MAX_PATHS, MAX_SEED, SETTINGS, BranchingConfig
+from eab.engine.branching.presets import (
+    PRESETS,
+    START,
+    THRESHOLDS,
+    starting_config,
+    starting_values,
+)
 from eab.errors import ConfigError, EabError
 
 BOUNDS = [

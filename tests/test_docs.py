@@ -10,7 +10,7 @@ from places import ROOT
 
 import eab
 from eab.cli.commands import app
-from eab.models.sources import EMBEDDED_FOLDER
+from eab.engine.models.sources import EMBEDDED_FOLDER
 
 README = ROOT / "README.md"
 # docs/gpu-report.md is written by scripts/gpu_report.py, not by hand.

@@ -19,20 +19,20 @@ from made_runs import run_of
 from served_together import assert_served_as_alone, expected_of
 from tiny_models import SHARED, shared, word_tokenizer
 
-from eab.branching.sampling import Predictions
 from eab.config import BranchingConfig
+from eab.engine.branching.sampling import Predictions
 from eab.engine.loop import event_stream
+from eab.engine.models.huggingface import HuggingFaceModel
+from eab.engine.models.loading import load_model, wrap_model
+from eab.engine.models.quantized import formats
 from eab.engine.request import Request
 from eab.engine.scheduler import GPU_SHARE, KV_LIMIT_MIB, Scheduler
 from eab.errors import ModelError
-from eab.events import Pause
 from eab.labs import measure_quantization as quantization
 from eab.labs.measure_bmc import measure
 from eab.labs.measurement import Report
 from eab.labs.variants import CACHES
-from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import load_model, wrap_model
-from eab.models.quantized import formats
+from eab.run.events import Pause
 from eab.weight_formats import AS_LOADED
 
 pytestmark = pytest.mark.skipif(
@@ -217,8 +217,8 @@ def test_a_gpu_without_bfloat16_gets_float16(waits, monkeypatch):
 @pytest.mark.parametrize(
     "place",
     [
-        "eab.models.loading._placed",
-        "eab.models.quantized.formats._replace",
+        "eab.engine.models.loading._placed",
+        "eab.engine.models.quantized.formats._replace",
         "transformers.models.llama.modeling_llama.LlamaModel.forward",
     ],
 )
@@ -261,7 +261,7 @@ def test_a_captured_pass_never_waits_for_the_device(waits, monkeypatch, family):
         captures.append(sum(waits.values()) - before)
         return lambda: logits.copy_(forward())
 
-    monkeypatch.setattr("eab.models.huggingface.new_graph_capture", lambda device: capture)
+    monkeypatch.setattr("eab.engine.models.huggingface.new_graph_capture", lambda device: capture)
     twins = Twins(family)
     run = run_of(twins.ours, PROMPT, CONFIG, max_new_tokens=40, r=13, attention="padded")
     assert len(captures) > 3
@@ -279,7 +279,7 @@ def test_a_decode_step_waits_for_the_device_once(waits, monkeypatch):
         captures.append(logits)
         return lambda: logits.copy_(forward())
 
-    monkeypatch.setattr("eab.models.huggingface.new_graph_capture", lambda device: capture)
+    monkeypatch.setattr("eab.engine.models.huggingface.new_graph_capture", lambda device: capture)
     model = Twins("llama").ours
     counts = []
     for event in event_stream(model, Request(PROMPT, replace(CONFIG, r=64, max_new_tokens=40))):

@@ -19,14 +19,14 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from eab.config import BranchingConfig
 from eab.engine.handle import OUT_OF_MEMORY
 from eab.engine.loop import event_stream
+from eab.engine.models.cuda_graphs import STREAMS, _free_streams
+from eab.engine.models.loading import load_model, wrap_model
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.errors import ModelError
-from eab.events import KvMeasured
 from eab.labs.variants import CACHES
-from eab.models.cuda_graphs import STREAMS, _free_streams
-from eab.models.loading import load_model, wrap_model
 from eab.run import fold
+from eab.run.events import KvMeasured
 
 # Tolerances in nats. The twins are float64; narrower weights and other kernels round more.
 NEAR = {torch.float64: 1e-4, torch.float32: 1e-3, torch.bfloat16: 0.6, torch.float16: 0.1}

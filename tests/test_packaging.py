@@ -18,7 +18,7 @@ from places import ROOT
 from raw_session import RawSession
 
 import eab
-from eab.models.sources import EMBEDDED_FOLDER
+from eab.engine.models.sources import EMBEDDED_FOLDER
 from scripts.servers import free_port, serving_explorer
 
 pytestmark = [pytest.mark.packaging, pytest.mark.slow]
@@ -169,7 +169,7 @@ def test_the_installed_notebook_widget_finds_its_code(installed: Installation) -
     pytest.importorskip("anywidget")
     recorded = installed.output(
         "-c",
-        "import eab, sys; from eab import record; from eab.assets import ASSETS;"
+        "import eab, sys; from eab.run import record; from eab.assets import ASSETS;"
         "widget = eab.show(record.load(ASSETS / 'runs' / 'coin.eab'));"
         "assert len(widget.code._esm) > 20_000 and len(widget._css) > 5_000;"
         "print(eab.__file__, ASSETS, sep='\\n')",

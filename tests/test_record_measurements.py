@@ -13,7 +13,6 @@ from invented_runs import with_each
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import RunsError
-from eab.events import Predicted
 from eab.labs.caches import CACHES_LAB
 from eab.labs.measure_variants import run_variants
 from eab.labs.measurement import LabEvent, OfRun, Report, Row
@@ -24,6 +23,7 @@ from eab.labs.variants import (
     costs_of,
 )
 from eab.lessons import bundled_runs
+from eab.run.events import Predicted
 from eab.timing import Timing
 from scripts.claims import Claim, objections
 from scripts.record_measurements import Measured, measure_variants, publish

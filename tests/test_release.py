@@ -13,8 +13,8 @@ import yaml
 from places import ROOT
 
 import eab
-from eab.branching.policy import Policy
-from eab.models.base import LanguageModel
+from eab.engine.branching.policy import Policy
+from eab.engine.models.base import LanguageModel
 from scripts.set_url import FILES, set_url
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -14,9 +14,9 @@ import eab
 from app.server.links import from_query
 from app.state.status import worker
 from eab import EntropyAdaptiveBranching
-from eab.branching.presets import START, starting_config
 from eab.config import SETTINGS, BranchingConfig
-from eab.models.base import LanguageModel
+from eab.engine.branching.presets import START, starting_config
+from eab.engine.models.base import LanguageModel
 
 PROMPT = "w5 w6"
 CASES: list[dict[str, Any]] = [
@@ -104,7 +104,7 @@ def test_every_door_begins_with_the_same_settings(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eab.remote.model.load_model", lambda *_: model)
+    monkeypatch.setattr("eab.engine.remote.model.load_model", lambda *_: model)
     assert door(model, given, tmp_path) == starting_config(**given)
 
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab import record
 from eab.assets import ASSETS
-from eab.events import ModelCard, RunStarted
+from eab.run import record
+from eab.run.events import ModelCard, RunStarted
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS, full_name, split_name
 
 NAMES = st.sampled_from(["embedded", "./a@b/c", "org/name", "a@main", "@", "x@int9"])

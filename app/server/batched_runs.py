@@ -15,17 +15,17 @@ from app.server.live_run import LiveRun, explain
 from app.server.rules import PRIVATE, KvTotal, Rules
 from eab import token_text
 from eab.analysis.schedule import ScheduledPass, ScheduleRecorder
-from eab.events import Event
 from eab.lessons.bundled_runs import prompts
+from eab.run.events import Event
 
 if TYPE_CHECKING:
     import torch
 
-    from eab.caches.prefix_cache import PrefixCache
+    from eab.engine.caches.prefix_cache import PrefixCache
     from eab.engine.handle import Handle
+    from eab.engine.models.base import LanguageModel
     from eab.engine.request import Request
     from eab.engine.scheduler import Scheduler
-    from eab.models.base import LanguageModel
 
 
 KEPT_PASSES: Final = 200
@@ -95,8 +95,8 @@ KV_SHARE: Final = 0.25  # share of the memory of the machine, its container, or 
 
 def kv_total_bytes(rule: KvTotal, device: "torch.device | None" = None) -> int:
     """KV memory in bytes that all runs of a device may hold; the device defaults to the CPU."""
+    from eab.engine.models.machine import CPU, total_memory
     from eab.engine.scheduler import KV_LIMIT_MIB
-    from eab.models.machine import CPU, total_memory
 
     if not isinstance(rule, str):
         return rule * 2**20
@@ -142,7 +142,7 @@ class PrefixesNow:
 def _shown(
     model: "LanguageModel", cache: "PrefixCache | None", known: Sequence[tuple[int, ...]]
 ) -> PrefixesNow:
-    from eab.caches.prefixed_tree import can_reuse
+    from eab.engine.caches.prefixed_tree import can_reuse
 
     if cache is None:
         return PrefixesNow(model.card.full_name, 0, 0, 0, 0, can_reuse(model.kv_shape), ())
@@ -247,7 +247,7 @@ class BatchedRuns:
         return "" if everyone or _is_bundled(request) else live.scope
 
     def _prefix_cache(self, model: "LanguageModel") -> "PrefixCache | None":
-        from eab.caches.prefixed_tree import prefix_cache
+        from eab.engine.caches.prefixed_tree import prefix_cache
 
         if model not in self._prefixes:
             limit = self.rules.prefix_cache_mib

@@ -11,9 +11,9 @@ import pandas as pd
 
 from eab import token_text
 from eab.errors import ClassError
-from eab.events import RunStarted
 from eab.formatting import counted, quoted
 from eab.run import RunState
+from eab.run.events import RunStarted
 from eab.run.tree import Path
 
 FEWEST_OPTIONS: Final = 2

@@ -25,7 +25,7 @@ from app.server.class_questions import AskedQuestion, ClassQuestion, answers_tab
 from eab.errors import ClassError
 from eab.figures.tables import as_csv
 from eab.formatting import counted, quoted
-from eab.record.files import write_whole
+from eab.run.record.files import write_whole
 
 _LOGGER: Final = logging.getLogger("eab")
 _SUFFIX: Final = ".class.json"

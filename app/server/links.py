@@ -12,11 +12,11 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from eab.branching.presets import starting_config
 from eab.config import AUTO, AllocationStep, BranchingConfig, ChatTemplate
+from eab.engine.branching.presets import starting_config
 from eab.errors import ConfigError, LinkError, PromptError
-from eab.events import LabelRule, Message
-from eab.events.chat import as_json, parse_messages, prompt_or_messages
+from eab.run.events import LabelRule, Message
+from eab.run.events.chat import as_json, parse_messages, prompt_or_messages
 
 MAX_PROMPT: Final = 2000  # characters; browsers and chat programs truncate long links
 MAX_VALUE: Final = 300  # characters of any other value

@@ -13,8 +13,8 @@ from msgspec import structs
 from eab.engine.job import Job, State
 from eab.engine.request import Request
 from eab.errors import EabError
-from eab.events import EndReason, Pause, Progressed, RunEnded
 from eab.run import RunFold, RunState
+from eab.run.events import EndReason, Pause, Progressed, RunEnded
 
 _LOG: Final = logging.getLogger(__name__)
 UNWATCHED_SECONDS: Final = 120.0  # browsers run the timers of hidden tabs only once a minute

@@ -1,7 +1,7 @@
 """Loaded models, shared by all sessions.
 
 Each model is loaded once per weight format; a slow load blocks only the sessions that need the same
-model. Names are those of `eab.models.loading`, followed by the format: `embedded@int8` (see
+model. Names are those of `eab.engine.models.loading`, followed by the format: `embedded@int8` (see
 `eab.weight_formats.full_name`).
 
 A packaged model is downloaded in its own thread, once, when a visitor asks for it.
@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Final
 
 from app.server import rules
 from eab.assets import ASSETS
+from eab.engine.models import packaged
+from eab.engine.models.packaged import PACKAGED, SMOLLM2, PackagedModel
 from eab.errors import LimitError
-from eab.models import packaged
-from eab.models.packaged import PACKAGED, SMOLLM2, PackagedModel
 from eab.weight_formats import split_name
 
 if TYPE_CHECKING:
-    from eab.models.base import LanguageModel
+    from eab.engine.models.base import LanguageModel
 
 
 EMBEDDED: Final = "embedded"
@@ -77,7 +77,7 @@ class ModelCache:
         while used - before > IDLE_SHARE * IDLE:
             time.sleep(IDLE)
             used, before = time.process_time(), used
-        from eab.models.machine import free_memory
+        from eab.engine.models.machine import free_memory
 
         for name in names:
             if free_memory() < FREE:
@@ -112,7 +112,7 @@ def missing(name: str) -> str:
 def _load(name: str) -> "LanguageModel":
     import torch
 
-    from eab.remote.model import load_model
+    from eab.engine.remote.model import load_model
 
     torch.set_num_threads(max(1, (os.cpu_count() or 2) - 1))  # leave a core for the page
     model, weights = split_name(name)

@@ -18,8 +18,8 @@ from typing import Any, Final, Literal
 
 from eab.config import AUTO, MAX_NEW_TOKENS, MAX_PATHS, PREFIX_CACHE_MIB
 from eab.errors import ConfigError
-from eab.events.fields import MAX_PROMPT_TOKENS
 from eab.formatting import quoted
+from eab.run.events.fields import MAX_PROMPT_TOKENS
 from eab.settings import Choice, Switch, Text, Whole, setting, settings_of
 
 FILE_VARIABLE: Final = "EAB_RULES"

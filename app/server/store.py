@@ -20,11 +20,11 @@ from typing import BinaryIO, Final, Generic, TypeAlias, TypeVar
 from platformdirs import user_data_path
 
 from app.server import rules
-from eab import record
 from eab.errors import StoreError
-from eab.events import Event
 from eab.formatting import counted, human_bytes
 from eab.labs.tuning.report import TuningReport, dumps, loads
+from eab.run import record
+from eab.run.events import Event
 
 Kept = TypeVar("Kept")
 

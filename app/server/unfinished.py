@@ -20,13 +20,13 @@ from typing import Any, BinaryIO, Final, Generic
 
 from app.server.live_run import LiveTask
 from app.server.store import MAX_NAME, Kept, NamedStore, default_store, default_sweep_store, lock
-from eab import record, token_text
+from eab import token_text
 from eab.errors import EabError, RecordError
-from eab.events import Event
 from eab.formatting import counted, shortened
 from eab.labs.tuning.report import TuningReport, lines, load_lines
-from eab.record.run_file import RunLines
-from eab.run import fold_prefix
+from eab.run import fold_prefix, record
+from eab.run.events import Event
+from eab.run.record.run_file import RunLines
 
 _LOGGER: Final = logging.getLogger("eab")
 EVERY: Final = 1.0  # seconds between writes

@@ -30,7 +30,7 @@ from eab.engine.job import Job, JobContext, State
 from eab.engine.request import Request
 
 if TYPE_CHECKING:
-    from eab.models.base import LanguageModel
+    from eab.engine.models.base import LanguageModel
 
 
 MAX_TAKING_TURNS: Final = 8  # more tasks wait

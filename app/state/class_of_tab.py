@@ -20,7 +20,7 @@ from app.state.status import CLASS_SCOPE, notify, owner
 from app.state.tab import OpenRun
 from app.state.what_if import WhatIfSettings
 from eab.errors import EabError
-from eab.events import LabelRule
+from eab.run.events import LabelRule
 
 CODE, KEY = "class", "lecture"  # URL parameters in the links of students and of the lecturer
 LEARN: Final = "learn"

@@ -14,7 +14,6 @@ from app.state.slot import Slot, has_ended_with_texts
 from app.state.slot import note_in_url as note_parameters
 from app.state.status import notify, worker
 from app.state.tab import Details, OpenRun
-from eab import record
 from eab.analysis.independent_texts import Budget, independent_config
 from eab.analysis.merged_runs import same_prompt
 from eab.board.still import thumbnail
@@ -22,7 +21,7 @@ from eab.config import SETTINGS, BranchingConfig
 from eab.engine.job import continued_run_job
 from eab.errors import LinkError
 from eab.lessons import bundled_runs
-from eab.run import RunFold, RunState, fold
+from eab.run import RunFold, RunState, fold, record
 
 Source = Literal["explore", "independent", "file", "pinned"] | bundled_runs.Recording
 EXPLORE: Final = "explore"

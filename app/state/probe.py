@@ -18,9 +18,9 @@ from app.state.status import models, owner, worker
 from app.state.tab import OpenRun
 from eab.config import BranchingConfig
 from eab.engine.job import run_job
+from eab.engine.remote import connection
 from eab.errors import LimitError
-from eab.events import Message
-from eab.remote import connection
+from eab.run.events import Message
 from eab.run.threshold import probe_config
 
 _HELD: Final = "probe"

@@ -16,10 +16,10 @@ from app.server.model_cache import ModelCache, ModelDownload
 from app.server.unfinished import Keeper
 from app.server.worker import Worker
 from eab import token_text
+from eab.engine.models.packaged import SMOLLM2
 from eab.errors import EabError
 from eab.figures.captions import ENDINGS
 from eab.formatting import as_sentence, human_seconds, ordinal
-from eab.models.packaged import SMOLLM2
 
 if TYPE_CHECKING:
     from app.state.slot import Entry

@@ -14,18 +14,17 @@ from app.server.live_run import LiveRun
 from app.server.store import default_store
 from app.state.slot import Entry, Slot, live_entry
 from app.state.status import notify
-from eab import record
 from eab.analysis.label_rules import labelled
 from eab.analysis.merged_runs import is_new
 from eab.config import BranchingConfig
 from eab.engine.job import Job, continued_run_job, extended_run_job, more_seeds, run_job
+from eab.engine.remote import connection
 from eab.engine.request import Request
 from eab.errors import ConfigError, EabError, LinkError, PromptError, StoreError
-from eab.events import Event, Labelled, LabelRule, Message, RunEnded, RunStarted
 from eab.formatting import counted
 from eab.lessons import bundled_runs
-from eab.remote import connection
-from eab.run import RunFold, RunState, fold_prefix
+from eab.run import RunFold, RunState, fold_prefix, record
+from eab.run.events import Event, Labelled, LabelRule, Message, RunEnded, RunStarted
 from eab.run.threshold import longer
 
 _DETAILS: Final = "run_details"

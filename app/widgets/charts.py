@@ -13,13 +13,13 @@ from streamlit.elements.lib.streamlit_plotly_theme import GRAY_90
 from app.state.slot import Entry
 from app.widgets import glossary
 from app.widgets.glossary import plain
-from eab.analysis.kv_allocation import kv_allocation
-from eab.caches.blocks import BLOCK_SIZE
-from eab.events import RunStarted
+from eab.engine.caches.blocks import BLOCK_SIZE
+from eab.figures.kv_schemes import kv_allocation
 from eab.figures.tables import as_csv
 from eab.formatting import excerpt, human_bytes
 from eab.labs.measurement import Lab, LabBegan, Report, dumps, rows_table
 from eab.run import RunState
+from eab.run.events import RunStarted
 from eab.token_text import visible
 
 # The browser replaces this text colour by that of its theme, light or dark.

@@ -18,10 +18,10 @@ from app.widgets.glossary import plain
 from app.widgets.setting_widgets import FIELDS, KEPT
 from eab.config import OF_POLICIES, SETTINGS, BranchingConfig, DrafterName
 from eab.errors import EabError
-from eab.events import Message, RunStarted
-from eab.events.chat import messages_of_rendered, notices, title_of
 from eab.formatting import counted, excerpt, human_seconds, listed
 from eab.run import RunState
+from eab.run.events import Message, RunStarted
+from eab.run.events.chat import messages_of_rendered, notices, title_of
 from eab.threshold_scales import THRESHOLD_SCALES
 
 _OPENED: Final = "messages_of_the_prompt"  # those of the run that the widgets were set to

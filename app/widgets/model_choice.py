@@ -12,9 +12,9 @@ from app.state.status import model_download
 from app.widgets import board
 from app.widgets.glossary import plain
 from app.widgets.setting_widgets import KEPT
+from eab.engine.models.packaged import SMOLLM2
+from eab.engine.remote import connection
 from eab.formatting import counted, human_bytes
-from eab.models.packaged import SMOLLM2
-from eab.remote import connection
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS, full_name, split_name
 
 CHAT, STORIES, OTHER, SERVER = "Chat", "Stories", "Other", "Server"
@@ -189,7 +189,7 @@ def _take_listed(on_change: Callable[[], None]) -> None:
 @st.cache_data(show_spinner=False, ttl=30)
 def _installed() -> dict[str, str]:
     """Labels of other programs' models on this machine, by model name."""
-    from eab.models.sources import installed_models
+    from eab.engine.models.sources import installed_models
 
     return {
         model.name: f"{os.path.basename(model.name)} · {human_bytes(model.bytes)} · {model.keeper}"

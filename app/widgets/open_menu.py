@@ -20,9 +20,9 @@ from eab import token_text
 from eab.board.still import shorten
 from eab.config import SETTINGS
 from eab.errors import EabError
-from eab.events import Event
 from eab.formatting import as_sentence
 from eab.lessons import bundled_runs
+from eab.run.events import Event
 from eab.token_text import visible
 
 

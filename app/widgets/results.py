@@ -13,7 +13,7 @@ from app.state import status, tab
 from app.state.tab import OpenRun
 from app.widgets.charts import File, csv_file, downloads, draw
 from app.widgets.glossary import plain
-from eab import record, token_text
+from eab import token_text
 from eab.errors import ConfigError
 from eab.figures.captions import (
     answers_sentence,
@@ -22,7 +22,7 @@ from eab.figures.captions import (
     has_bounds,
 )
 from eab.figures.uncertainty import forks_sentence, nats, uncertainty_sentence
-from eab.run import RunState
+from eab.run import RunState, record
 from eab.share.exports import as_python, to_graphml
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ import streamlit as st
 from app.server import rules
 from app.widgets import board
 from eab import token_text
-from eab.branching.presets import START, THRESHOLDS
 from eab.config import SETTINGS, BranchingConfig
+from eab.engine.branching.presets import START, THRESHOLDS
+from eab.engine.remote import connection
 from eab.formatting import shortened
-from eab.remote import connection
 from eab.settings import (
     Buttons,
     Lines,

@@ -14,8 +14,8 @@ from app.state.status import models
 from app.state.tab import OpenRun
 from app.widgets import board, model_choice, setting_widgets
 from app.widgets.setting_widgets import KEPT, help_of, mark
-from eab.branching.presets import PRESETS, START
 from eab.config import OF_DISTRIBUTION, SETTINGS
+from eab.engine.branching.presets import PRESETS, START
 from eab.formatting import counted, listed
 from eab.run.threshold import rank_in_nats
 from eab.threshold_scales import THRESHOLD_SCALES, ThresholdUnit

@@ -5,10 +5,10 @@ Check it with: eab check cache my_cache.py
 
 import torch
 
-from eab.caches.base import KVCache, batch_of
-from eab.caches.ledger import Ledger
-from eab.caches.per_path import causal_attention
-from eab.events import KVUsage, PathRows
+from eab.engine.caches.base import KVCache, batch_of
+from eab.engine.caches.ledger import Ledger
+from eab.engine.caches.per_path import causal_attention
+from eab.run.events import KVUsage, PathRows
 
 
 class MyCache(KVCache):

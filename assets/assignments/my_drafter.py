@@ -3,7 +3,7 @@
 Check it with: eab check drafter my_drafter.py
 """
 
-from eab.speculation.drafter import Drafter
+from eab.engine.speculation.drafter import Drafter
 
 
 class MyDrafter(Drafter):

@@ -4,7 +4,7 @@ Check it with: eab check policy my_policy.py
 Use it with: EntropyAdaptiveBranching("embedded").run("Once upon a time", policy=MyPolicy)
 """
 
-from eab.branching.policy import Seeded, children_of
+from eab.engine.branching.policy import Seeded, children_of
 
 
 class MyPolicy(Seeded):
@@ -19,7 +19,7 @@ class MyPolicy(Seeded):
           tokens but 3 and 7.
 
         uniform(self._config.seed, leaf.stream_key, step, Purpose.TOKEN, 1) is such a number (from
-        eab.branching.random_streams); 2, 3, ... instead of 1 give others.
+        eab.engine.branching.random_streams); 2, 3, ... instead of 1 give others.
         """
         choices = []  # for each leaf, a list of (token, share of the leaf's weight)
         for i, _ in enumerate(leaves):

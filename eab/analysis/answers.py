@@ -31,10 +31,10 @@ from eab.analysis.known_texts import KnownText, known_texts
 from eab.analysis.labels import Label, Labelling, Labels, certain_winner, labels_of, place_of
 from eab.analysis.same_answer import SameAnswer, exact, grouped
 from eab.config import MAX_LABEL
-from eab.events import LabelRule
-from eab.events.chat import end_of_thinking
 from eab.formatting import shortened
 from eab.run import RunState, Token, largest_first, log_prob_of
+from eab.run.events import LabelRule
+from eab.run.events.chat import end_of_thinking
 
 _DECODER: Final = codecs.getincrementaldecoder("utf-8")
 NO_ANSWER: Final = "(no answer)"  # the answer of texts in which a pattern finds nothing

@@ -18,9 +18,9 @@ from eab.analysis.answer_parts import Searcher
 from eab.analysis.known_texts import KnownText
 from eab.analysis.labels import Decided, Label, Labelling, LabelOf, Labels, labels_of
 from eab.errors import ConfigError
-from eab.events import LabelRule
 from eab.formatting import quoted
 from eab.run import RunState, Token
+from eab.run.events import LabelRule
 
 # A text that labelled texts contain, a pattern found in them, or a function of a complete text
 Rule: TypeAlias = str | re.Pattern[str] | Callable[[str], bool]

@@ -23,9 +23,9 @@ import numpy as np
 
 from eab.analysis.known_texts import KnownText, known_texts
 from eab.errors import ConfigError
-from eab.events import LabelRule
 from eab.formatting import quoted
 from eab.run import RunState, largest_first, log_prob_of
+from eab.run.events import LabelRule
 
 TokenIds: TypeAlias = tuple[int, ...]
 NO_LABEL: Final = "(no label)"

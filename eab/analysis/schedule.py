@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import accumulate, count, groupby
 from typing import Literal, NamedTuple
 
-from eab.events import (
+from eab.run.events import (
     Event,
     KvMeasured,
     Probed,

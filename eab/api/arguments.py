@@ -11,16 +11,16 @@ from typing import Any, Final, TypeAlias
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from eab.branching.own import own_name
 from eab.config import BranchingConfig
+from eab.engine.branching.own import own_name
+from eab.engine.models.base import LanguageModel
+from eab.engine.models.loading import wrap_model
+from eab.engine.remote.model import load_model as load_by_name
 from eab.engine.request import Request
 from eab.errors import ConfigError, ModelError, PromptError, PromptWarning
-from eab.events import Message
-from eab.events.chat import notices, read_messages
 from eab.formatting import quoted
-from eab.models.base import LanguageModel
-from eab.models.loading import wrap_model
-from eab.remote.model import load_model as load_by_name
+from eab.run.events import Message
+from eab.run.events.chat import notices, read_messages
 from eab.text_values import listed
 from eab.weight_formats import AS_LOADED, AUTO
 

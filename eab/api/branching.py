@@ -18,20 +18,20 @@ from eab.api.kept_logits import KeptLogits
 from eab.api.run import Run, RunLike, as_run
 from eab.api.scores import Scores, scores
 from eab.api.settings import OtherSettings, Settings
-from eab.branching.presets import completed, overridden
-from eab.caches.prefix_cache import PrefixCache
-from eab.caches.prefixed_tree import prefix_cache
 from eab.config import DETERMINISTIC, MAX_SEED, PREFIX_CACHE_MIB
+from eab.engine.branching.presets import completed, overridden
+from eab.engine.caches.prefix_cache import PrefixCache
+from eab.engine.caches.prefixed_tree import prefix_cache
 from eab.engine.exploring import ask, explore, repeat
 from eab.engine.job import more_seeds
 from eab.engine.loop import event_stream, serve
+from eab.engine.models.sources import EMBEDDED_DRAFT
+from eab.engine.models.transformers_model import TransformersModel
 from eab.engine.request import Request
 from eab.engine.scoring import Text, Vocabulary
 from eab.errors import BatchError, ConfigError, UnfinishedWarning
-from eab.events import Event, Progressed
-from eab.models.sources import EMBEDDED_DRAFT
-from eab.models.transformers_model import TransformersModel
 from eab.run import Sample, before_end
+from eab.run.events import Event, Progressed
 from eab.settings import Real, Whole
 from eab.weight_formats import AS_LOADED, AUTO
 
@@ -62,7 +62,7 @@ class EntropyAdaptiveBranching:
 
     Args:
         model: A name (see `load_model`), a loaded transformers pair `(model, tokenizer)`, where the
-            model may be a PeftModel, or any `eab.models.base.LanguageModel`.
+            model may be a PeftModel, or any `eab.engine.models.base.LanguageModel`.
         entropy_threshold: A path forks at or above this entropy, in nats unless `threshold_unit`
             says otherwise.
         branch_factor: Children per fork.

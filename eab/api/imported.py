@@ -17,9 +17,11 @@ from eab.analysis.sample_tree import Branch, sample_tree
 from eab.api.arguments import Prompt
 from eab.api.run import Run
 from eab.config import MAX_PATHS, BranchingConfig
+from eab.engine.models.loading import load_tokenizer
+from eab.engine.models.token_bytes import TokenTexts
 from eab.engine.step_events import entropy_bounds
 from eab.errors import ConfigError
-from eab.events import (
+from eab.run.events import (
     Candidate,
     DroppedTokens,
     EntropyBounds,
@@ -39,10 +41,8 @@ from eab.events import (
     StepTimed,
     TokensAppended,
 )
-from eab.events.fields import MAX_CANDIDATES
-from eab.models.loading import load_tokenizer
-from eab.models.token_bytes import TokenTexts
-from eab.record.samples import (
+from eab.run.events.fields import MAX_CANDIDATES
+from eab.run.record.samples import (
     CUT,
     Found,
     PromptSamples,

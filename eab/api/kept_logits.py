@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from torch import Tensor
 
+from eab.engine.models.base import LanguageModel
 from eab.engine.request import Request
 from eab.errors import ConfigError
-from eab.events import Event, Predicted
 from eab.formatting import human_bytes, quoted
-from eab.models.base import LanguageModel
+from eab.run.events import Event, Predicted
 from eab.text_values import is_iterable
 
 MOST_BYTES: Final = 2**30

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eab.api.arguments import Model, Prompt, language_model, request_of, warned
-from eab.caches.prefixed_tree import prefix_cache
 from eab.config import PREFIX_CACHE_MIB
 from eab.engine import loop
+from eab.engine.caches.prefixed_tree import prefix_cache
 from eab.engine.handle import Handle
 from eab.engine.request import Request
 from eab.engine.scheduler import KV_LIMIT_MIB, MAX_RUNNING
@@ -16,7 +16,7 @@ from eab.formatting import quoted
 from eab.labs.tuning import sweeping
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt, read_prompts
-from eab.record.files import default_id
+from eab.run.record.files import default_id
 from eab.settings import Real, Whole
 from eab.text_values import listed
 

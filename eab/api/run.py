@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from eab import record
 from eab.analysis.answer_parts import TEXT, GivenPart
 from eab.analysis.answers import Answers, group_answers
 from eab.analysis.label_rules import Rule, labelled, labelled_by, probability
 from eab.analysis.labels import Label, Labels
 from eab.analysis.same_answer import RULES, SameAnswer, exact
 from eab.analysis.uncertainty import Uncertainty, uncertainty
-from eab.branching.own import takes
 from eab.config import SETTINGS, AllocationStep
+from eab.engine.branching.own import takes
 from eab.errors import ApproximateWarning, ConfigError, RecordError, check_one_of
-from eab.events import Event
 from eab.formatting import quoted
 from eab.labs.tuning.measure import load_rule
-from eab.run import RunFold, RunState
+from eab.run import RunFold, RunState, record
+from eab.run.events import Event
 from eab.text_values import as_plain_number, is_iterable
 from eab.threshold_scales import THRESHOLD_SCALES
 
@@ -121,8 +120,8 @@ class Run(RunState):
         record.save(self.events, _path(path))
 
     def what_if(self, threshold: float | None = None, *, r: AllocationStep | None = None) -> "Run":
-        """The run at other settings, computed without the model (see `eab.what_if`). Where the
-        model might give another run, it is `is_approximate`, and an ApproximateWarning says why.
+        """The run at other settings, without the model (see `eab.engine.what_if`). Where the model
+        might give another run, it is `is_approximate`, and an ApproximateWarning says why.
 
         Args:
             threshold: The new entropy threshold, in nats.
@@ -131,8 +130,8 @@ class Run(RunState):
         Raises:
             ConfigError: A value is out of range, or the policy allows no other threshold.
         """
+        from eab.engine.what_if.resimulate import resimulate  # it needs torch
         from eab.figures.run_comparison import exactness_sentence
-        from eab.what_if.resimulate import resimulate  # it needs torch
 
         threshold, r = as_plain_number(threshold), as_plain_number(r)
         if threshold is not None:

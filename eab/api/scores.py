@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from eab.engine.models.base import LanguageModel
 from eab.engine.request import Request
 from eab.engine.scoring import Bounds, ScoredText, Vocabulary, score
 from eab.errors import PromptError
 from eab.formatting import quoted
-from eab.models.base import LanguageModel
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
-from eab.branching.own import GivenPolicy
 from eab.config import (
     AllocationStep,
     AttentionName,
@@ -14,6 +13,7 @@ from eab.config import (
     PolicyName,
     StopWhen,
 )
+from eab.engine.branching.own import GivenPolicy
 from eab.engine.request import GivenProcessors
 from eab.threshold_scales import ThresholdUnit
 

@@ -1,7 +1,7 @@
 """The board's JavaScript and CSS, each as one text, for a page of any host.
 
-The files in `eab/board/static/` and `eab/live/static/` are ordinary modules, so that editors and
-`tsc` understand them. A host (Streamlit, a notebook, a worker, or a page that must not load
+The files in `eab/board/static/` and `eab/share/live/static/` are ordinary modules, so that editors
+and `tsc` understand them. A host (Streamlit, a notebook, a worker, or a page that must not load
 anything) takes a single script instead. The modules are joined here, without a build step or a
 dependency.
 

@@ -19,14 +19,12 @@ from typing import Any, Final, Literal
 
 from eab import token_text
 from eab.analysis.answers import group_answers
-from eab.analysis.kv_allocation import separate_bytes
 from eab.analysis.label_rules import labelled
 from eab.analysis.merged_runs import Merged, graft, merge
 from eab.analysis.uncertainty import attribute_to_forks
 from eab.board.still import MAX_BYTES_OF_CHARACTER, pieces
 from eab.config import AUTO
 from eab.errors import ConfigError
-from eab.events import Probed
 from eab.figures.captions import (
     entropy_sentence,
     file_stem,
@@ -36,11 +34,13 @@ from eab.figures.captions import (
     sentences_at,
     tree_sentence,
 )
+from eab.figures.kv_schemes import separate_bytes
 from eab.figures.memory_captions import memory_sentence
 from eab.figures.run_comparison import diff_entropy_sentence, diff_tree_sentence
 from eab.figures.uncertainty import effect_words, forks_sentence
 from eab.formatting import as_sentence, ending, excerpt
 from eab.run import Path, RunState, Step, Token
+from eab.run.events import Probed
 
 SHARES: Final = 100_000  # the board shows probabilities to a tenth of a percent
 _BEGUN_WORD: Final = re.compile(r" ?[^\W\d_]+$")

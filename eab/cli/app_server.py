@@ -87,7 +87,7 @@ def site(
     folder: Annotated[Path, typer.Argument(help="Where to write the files.", metavar="DIR")],
 ) -> None:
     """Write the explorer as static files, for any web server or to open from the disk."""
-    from eab.site.build import write_site  # loads all recordings
+    from eab.share.site.build import write_site  # loads all recordings
 
     write_site(folder)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

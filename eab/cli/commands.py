@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from eab import __version__, record
+from eab import __version__
 from eab.analysis.answer_parts import check_part
 from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import SameAnswer, exact
@@ -20,13 +20,13 @@ from eab.cli.sweep import evaluate, sweep
 from eab.config import OF_DISTRIBUTION, SETTINGS, BranchingConfig
 from eab.engine.request import Request
 from eab.errors import EabError, PromptError, RunsError
-from eab.events import RunEnded
-from eab.events.chat import parse_messages
 from eab.formatting import as_sentence, counted, human_bytes
 from eab.labs.tuning.measure import load_rule
 from eab.labs.variants import REPEATS, agree, variants_sentence
-from eab.record.files import read_text
-from eab.run import RunState, fold
+from eab.run import RunState, fold, record
+from eab.run.events import RunEnded
+from eab.run.events.chat import parse_messages
+from eab.run.record.files import read_text
 from eab.run.threshold import longer
 from eab.share.html_page import save_html
 
@@ -204,13 +204,13 @@ def what_if(
     same_answer: options.SameAnswer = "exact",
 ) -> None:
     """Show a recorded run at another threshold or r and mark what is unknown; needs no model."""
+    from eab.engine.what_if.resimulate import resimulate
     from eab.figures.run_comparison import (
         exactness_sentence,
         marks,
         rows_sentence,
         tree_change_sentence,
     )
-    from eab.what_if.resimulate import resimulate
 
     progress.check_writable("", record_file)
     events = record.load(file)

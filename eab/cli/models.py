@@ -9,10 +9,10 @@ from rich.text import Text
 
 from eab.cli.options import ModelOptions
 from eab.cli.progress import STOPPED, interrupt_flag, load, progress_bar
+from eab.engine.models import packaged
+from eab.engine.models.packaged import PACKAGED, PackagedModel
 from eab.errors import ModelError
 from eab.formatting import counted, human_bytes, quoted
-from eab.models import packaged
-from eab.models.packaged import PACKAGED, PackagedModel
 from eab.weight_formats import AS_LOADED, AUTO
 
 app = typer.Typer(help="List the models on this machine; show, get and remove one.")
@@ -24,7 +24,7 @@ def list_models(context: typer.Context) -> None:
     """List the models that can be opened here, and those that can be downloaded."""
     if context.invoked_subcommand is not None:
         return
-    from eab.models.sources import installed_models
+    from eab.engine.models.sources import installed_models
 
     table = Table(box=None, pad_edge=False)
     table.add_column("model", overflow="fold")  # users copy names from here, so none is cut off

@@ -14,8 +14,14 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from eab.branching.presets import OF_PRESETS, PRESETS, START, starting_config, starting_values
 from eab.config import BRANCHING, SETTINGS, SPECULATIVE, BranchingConfig
+from eab.engine.branching.presets import (
+    OF_PRESETS,
+    PRESETS,
+    START,
+    starting_config,
+    starting_values,
+)
 from eab.errors import ConfigError
 from eab.formatting import quoted
 from eab.labs.tuning.grid import MAX_SEEDS, Grid
@@ -137,7 +143,7 @@ Command = Callable[..., None]
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """The model that a command loads, and how; see `eab.models.loading.load_model`."""
+    """The model that a command loads, and how; see `eab.engine.models.loading.load_model`."""
 
     model: str
     device: str

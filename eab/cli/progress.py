@@ -18,23 +18,22 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from eab import record
 from eab.cli.options import ModelOptions
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import RecordError, RunsError
-from eab.events import Event, Progressed, RunStarted, StepTimed
-from eab.events.chat import notices
 from eab.formatting import counted
 from eab.labs.measurement import Report
 from eab.labs.variants import cache_variants
-from eab.record.files import STANDARD_STREAM as STANDARD_STREAM
-from eab.record.files import save_whole
-from eab.run import RunFold
+from eab.run import RunFold, record
+from eab.run.events import Event, Progressed, RunStarted, StepTimed
+from eab.run.events.chat import notices
+from eab.run.record.files import STANDARD_STREAM as STANDARD_STREAM
+from eab.run.record.files import save_whole
 
 if TYPE_CHECKING:
-    from eab.caches.prefix_cache import PrefixCache
-    from eab.models.base import LanguageModel
+    from eab.engine.caches.prefix_cache import PrefixCache
+    from eab.engine.models.base import LanguageModel
 
 
 STOPPED: Final = 128 + signal.SIGINT  # the exit code after Ctrl-C
@@ -43,14 +42,14 @@ STOPPED: Final = 128 + signal.SIGINT  # the exit code after Ctrl-C
 def load(source: ModelOptions) -> "LanguageModel":
     """Load a model while showing a status message."""
     with Console(stderr=True).status(f"Loading {source.model} ..."):
-        from eab.remote.model import load_model
+        from eab.engine.remote.model import load_model
 
         return load_model(source.model, source.device, source.dtype, source.weights, source.layout)
 
 
 def advise(model: "LanguageModel", config: BranchingConfig) -> None:
     """Print the model's recommended settings if the given settings leave them open."""
-    from eab.models.configuration import advice
+    from eab.engine.models.configuration import advice
 
     if words := advice(model, config):
         Console(stderr=True).print(words, style="dim", markup=False, highlight=False)
@@ -68,7 +67,7 @@ def note(requests: Iterable[Request]) -> None:
 
 def prefixes_of(model: "LanguageModel", wanted: bool) -> "PrefixCache | None":
     """A new prefix cache for a command, if wanted."""
-    from eab.caches.prefixed_tree import prefix_cache
+    from eab.engine.caches.prefixed_tree import prefix_cache
 
     return prefix_cache(model.kv_shape) if wanted else None
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eab import record
 from eab.cli import progress
 from eab.errors import ConfigError
 from eab.figures.captions import file_stem
 from eab.formatting import counted
-from eab.record import SUFFIX
-from eab.record.files import make_folder, save_whole
+from eab.run import record
+from eab.run.record import SUFFIX
+from eab.run.record.files import make_folder, save_whole
 
 if TYPE_CHECKING:
     from eab.api.run import Run

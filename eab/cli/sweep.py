@@ -44,7 +44,7 @@ from eab.labs.tuning.prompt_sets import (
 )
 from eab.labs.tuning.report import SAMPLES, TABLE
 from eab.labs.tuning.sweeping import Executor, SweepStep, sweep_with
-from eab.record.files import write_table
+from eab.run.record.files import write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,8 +142,8 @@ def _executor(
     source: options.ModelOptions, draft: str, measurement: Measurement, ray: str, workers: int
 ) -> Iterator[Executor]:
     if ray:
+        from eab.engine.models.loading import load_model
         from eab.labs.tuning.executors import RayActors
-        from eab.models.loading import load_model
 
         load = partial(load_model, source.model, source.device, source.dtype, source.weights)
         with RayActors(partial(load, layout=source.layout), measurement, ray, workers) as actors:
@@ -255,8 +255,8 @@ def evaluate(
     """Measure how well uncertainty scores tell wrong answers from right ones."""
     import pandas as pd
 
+    from eab.engine.models.machine import describe_machine
     from eab.labs.tuning.measure import answer_rows
-    from eab.models.machine import describe_machine
 
     progress.check_writable(json_file, rows_file)
     config = BranchingConfig.from_settings(

@@ -15,11 +15,10 @@ from rich.tree import Tree
 
 from eab import token_text
 from eab.analysis.answers import Answer, Answers
-from eab.analysis.kv_allocation import separate_bytes
 from eab.analysis.label_rules import labelled
 from eab.analysis.uncertainty import attribute_to_forks, uncertainty
-from eab.events.chat import as_json as as_json_messages
 from eab.figures.captions import answers_sentence, cost_sentence, limit_sentence
+from eab.figures.kv_schemes import separate_bytes
 from eab.figures.uncertainty import forks_sentence, nats, uncertainty_sentence
 from eab.formatting import counted
 from eab.labs.caches import CACHES_LAB
@@ -33,6 +32,7 @@ from eab.labs.variants import (
     variants_sentence,
 )
 from eab.run import Path, RunState, Sample
+from eab.run.events.chat import as_json as as_json_messages
 
 if TYPE_CHECKING:
     from eab.api.scores import Scores

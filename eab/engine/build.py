@@ -1,22 +1,22 @@
 """Builds a `Generation` from a request: the only place where the parts of a run are assembled."""
 
 from eab import token_text
-from eab.branching.logits_processing import penalties
-from eab.branching.own import check_is_there, plain_name
-from eab.branching.policies import make_policy
-from eab.caches.base import KVCache
-from eab.caches.factory import make_cache
-from eab.caches.prefixed_tree import Prefixes
 from eab.config import BranchingConfig
+from eab.engine.branching.logits_processing import penalties
+from eab.engine.branching.own import check_is_there, plain_name
+from eab.engine.branching.policies import make_policy
+from eab.engine.caches.base import KVCache
+from eab.engine.caches.factory import make_cache
+from eab.engine.caches.prefixed_tree import Prefixes
 from eab.engine.generation import Generation
+from eab.engine.models.base import LanguageModel
 from eab.engine.request import Request
+from eab.engine.speculation.speculator import make_speculator
 from eab.errors import ConfigError, PromptError
-from eab.events import RunStarted
-from eab.events.chat import read_messages
 from eab.formatting import quoted
-from eab.models.base import LanguageModel
+from eab.run.events import RunStarted
+from eab.run.events.chat import read_messages
 from eab.settings import MAX_TEXT
-from eab.speculation.speculator import make_speculator
 
 
 def build(
@@ -86,7 +86,7 @@ def new_cache(
     model: LanguageModel, config: BranchingConfig, prefixes: Prefixes | None = None
 ) -> KVCache:
     """An empty KV cache for these settings. On CUDA, attention is padded, because only shapes that
-    recur can be captured (see `eab.models.cuda_graphs`).
+    recur can be captured (see `eab.engine.models.cuda_graphs`).
     """
     return make_cache(
         config.cache,

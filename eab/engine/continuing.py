@@ -5,10 +5,10 @@ from operator import attrgetter
 from typing import Final
 
 from eab.config import BranchingConfig
+from eab.engine.models.base import LanguageModel
 from eab.engine.request import Request
 from eab.errors import NO_MODEL, ConfigError, ModelError
-from eab.events import RunStarted
-from eab.models.base import LanguageModel
+from eab.run.events import RunStarted
 
 # The settings that decide the token ids of a prompt
 _of_prompt: Final = attrgetter("chat", "system", "chat_template_kwargs")

@@ -5,15 +5,15 @@ Without a drafter there is nothing to verify: the paths only take over the predi
 
 from collections.abc import Sequence
 
-from eab.branching.policy import Leaf, Policy
-from eab.branching.sampling import Predictions
-from eab.caches.base import KVCache
 from eab.config import MAX_DRAFT
+from eab.engine.branching.policy import Leaf, Policy
+from eab.engine.branching.sampling import Predictions
+from eab.engine.caches.base import KVCache
+from eab.engine.models.base import LanguageModel
 from eab.engine.paths import Paths
-from eab.events import Speculated
-from eab.models.base import LanguageModel
-from eab.speculation.drafter import DraftRequest
-from eab.speculation.speculator import Speculator
+from eab.engine.speculation.drafter import DraftRequest
+from eab.engine.speculation.speculator import Speculator
+from eab.run.events import Speculated
 
 
 class Drafting:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from eab.analysis.answers import group_answers
 from eab.analysis.label_rules import recorded
 from eab.analysis.labels import labels_of
-from eab.events import EndReason, Event, Predicted, RunStarted
 from eab.run import RunState
+from eab.run.events import EndReason, Event, Predicted, RunStarted
 
 
 class Ending:

@@ -18,16 +18,19 @@ from eab.analysis.label_rules import recorded
 from eab.analysis.labels import Labelling, labels_of
 from eab.analysis.merged_runs import Place, leave
 from eab.analysis.undecided import Beginning, undecided
-from eab.caches.prefix_cache import PrefixCache
-from eab.caches.prefixed_tree import prefix_cache
 from eab.config import PREFIX_CACHE_MIB, BranchingConfig
+from eab.engine.caches.prefix_cache import PrefixCache
+from eab.engine.caches.prefixed_tree import prefix_cache
 from eab.engine.continuing import continue_from
 from eab.engine.many_runs import ManyRuns
+from eab.engine.models.base import LanguageModel
 from eab.engine.request import Request
 from eab.engine.scoring import TextReader, tokens_of
 from eab.engine.step_events import candidates_of
 from eab.errors import ConfigError, MemoryLimitError, PromptError
-from eab.events import (
+from eab.formatting import counted
+from eab.run import RunState, before_end, fold
+from eab.run.events import (
     Event,
     FinishReason,
     NewToken,
@@ -36,9 +39,6 @@ from eab.events import (
     RunEnded,
     TextScored,
 )
-from eab.formatting import counted
-from eab.models.base import LanguageModel
-from eab.run import RunState, before_end, fold
 from eab.run.threshold import probe_config
 from eab.token_text import StopStrings
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from eab.branching.sampling import Predictions, RestDraw
-from eab.caches.base import ForwardBatch
 from eab.config import DETERMINISTIC
+from eab.engine.branching.sampling import Predictions, RestDraw
+from eab.engine.caches.base import ForwardBatch
 from eab.engine.generation import PREFILL_CHUNK, Generation
+from eab.engine.models.base import LanguageModel
+from eab.engine.models.stopping import Stopped, stopping_when
 from eab.engine.stopwatch import Stopwatch
 from eab.errors import ServerError
-from eab.events import Event, StepTimed
-from eab.models.base import LanguageModel
-from eab.models.stopping import Stopped, stopping_when
+from eab.run.events import Event, StepTimed
 
 
 @dataclass(slots=True)

@@ -11,22 +11,22 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from eab.branching.beam import BeamPolicy
-from eab.branching.logits_processing import processed
-from eab.branching.own import Processor
-from eab.branching.policy import Leaf, Member, Policy
-from eab.branching.random_streams import ROOT
-from eab.branching.sampling import Predictions
-from eab.caches.base import ForwardBatch, KVCache
+from eab.engine.branching.beam import BeamPolicy
+from eab.engine.branching.logits_processing import processed
+from eab.engine.branching.own import Processor
+from eab.engine.branching.policy import Leaf, Member, Policy
+from eab.engine.branching.random_streams import ROOT
+from eab.engine.branching.sampling import Predictions
+from eab.engine.caches.base import ForwardBatch, KVCache
 from eab.engine.drafting import Drafting
 from eab.engine.ending import Ending
+from eab.engine.models.base import LanguageModel
 from eab.engine.paths import Lookahead, Paths
 from eab.engine.request import LogitsReader
+from eab.engine.speculation.speculator import Speculator
 from eab.engine.step_events import predicted
 from eab.errors import MemoryLimitError, ModelError
-from eab.events import Event, RowsAllocated, RunStarted
-from eab.models.base import LanguageModel
-from eab.speculation.speculator import Speculator
+from eab.run.events import Event, RowsAllocated, RunStarted
 
 PREFILL_CHUNK = 512  # tokens
 MIN_PREFILL_CHUNK = 16  # tokens

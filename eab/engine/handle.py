@@ -9,19 +9,19 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from eab.caches.prefix_cache import common_length
-from eab.caches.prefixed_tree import Prefixes
 from eab.engine.build import build
+from eab.engine.caches.prefix_cache import common_length
+from eab.engine.caches.prefixed_tree import Prefixes
 from eab.engine.forward_pass import Part
 from eab.engine.generation import Generation
 from eab.engine.kv_need import KVNeed, kv_need
+from eab.engine.models.base import LanguageModel
+from eab.engine.models.machine import is_out_of_memory
+from eab.engine.models.stopping import Stopped
 from eab.engine.probe import probe
 from eab.engine.request import Request
 from eab.errors import MemoryLimitError, ServerError
-from eab.events import Event, RunEnded, TokensAppended
-from eab.models.base import LanguageModel
-from eab.models.machine import is_out_of_memory
-from eab.models.stopping import Stopped
+from eab.run.events import Event, RunEnded, TokensAppended
 from eab.run.threshold import threshold_in_nats
 
 if TYPE_CHECKING:

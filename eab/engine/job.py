@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 
 from eab.config import DETERMINISTIC, MAX_SEED, BranchingConfig
 from eab.engine.request import Request
-from eab.events import Event, Message, Progressed, RunEnded, RunStarted
 from eab.run import RunFold, RunState, before_end, fold_prefix
+from eab.run.events import Event, Message, Progressed, RunEnded, RunStarted
 
 MAX_EXPLORED: Final = 256  # texts that one job adds
 SEEDS: Final = 8  # with which a run is made, for a standard error
 
 if TYPE_CHECKING:
-    from eab.models.base import LanguageModel
+    from eab.engine.models.base import LanguageModel
 
 
 class JobState(Protocol):
@@ -55,7 +55,7 @@ class Job(Generic[State]):
     """What a visitor asks the worker to compute."""
 
     kind: str  # by which callers find their own kind of job
-    model_name: str  # as `eab.models.loading` names it
+    model_name: str  # as `eab.engine.models.loading` names it
     state: State  # what its events are folded into; empty at first
     # returns the request that a scheduler serves together with others, or the events of a job that
     # takes turns of its own, each up to a Pause

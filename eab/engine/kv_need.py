@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from eab.config import AUTO, BranchingConfig
 from eab.engine.build import encode
+from eab.engine.models.base import LanguageModel
 from eab.engine.request import Request
-from eab.models.base import LanguageModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ To stop, stop iterating. Nothing is printed, nothing global changes, and each ru
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from eab.caches.prefix_cache import PrefixCache
+from eab.engine.caches.prefix_cache import PrefixCache
 from eab.engine.handle import Handle
+from eab.engine.models.base import LanguageModel
+from eab.engine.models.stopping import Stopped, stopping_when
 from eab.engine.request import Request
 from eab.engine.scheduler import KV_LIMIT_MIB, MAX_RUNNING, Scheduler
-from eab.events import Event, Pause, Predicted, RunEnded, RunStarted
-from eab.models.base import LanguageModel
-from eab.models.stopping import Stopped, stopping_when
+from eab.run.events import Event, Pause, Predicted, RunEnded, RunStarted
 
 AnyEvent = TypeVar("AnyEvent")
 

@@ -5,13 +5,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from eab.caches.prefix_cache import PrefixCache
+from eab.engine.caches.prefix_cache import PrefixCache
 from eab.engine.handle import Handle
+from eab.engine.models.base import LanguageModel
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.errors import EabError
-from eab.events import Event, Probed, RunEnded, RunStarted
-from eab.models.base import LanguageModel
+from eab.run.events import Event, Probed, RunEnded, RunStarted
 
 Tag = TypeVar("Tag")
 

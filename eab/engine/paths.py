@@ -13,12 +13,14 @@ from typing import cast
 
 from msgspec import structs
 
-from eab.branching.policy import Child, Leaf, Member, grown
-from eab.branching.random_streams import ROOT
-from eab.branching.sampling import Predictions
-from eab.caches.base import KVCache
+from eab.engine.branching.policy import Child, Leaf, Member, grown
+from eab.engine.branching.random_streams import ROOT
+from eab.engine.branching.sampling import Predictions
+from eab.engine.caches.base import KVCache
+from eab.engine.models.base import LanguageModel
+from eab.engine.speculation.drafter import Drafter
 from eab.engine.step_events import StepEvents
-from eab.events import (
+from eab.run.events import (
     DroppedTokens,
     Event,
     FinishReason,
@@ -29,8 +31,6 @@ from eab.events import (
     PathFinished,
     RunStarted,
 )
-from eab.models.base import LanguageModel
-from eab.speculation.drafter import Drafter
 from eab.token_text import StopStrings
 
 MAX_AHEAD = 16  # steps; a path that is this far ahead skips the next passes

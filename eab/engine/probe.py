@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
 
-from eab.caches.prefixed_tree import Prefixes
 from eab.engine.build import build
+from eab.engine.caches.prefixed_tree import Prefixes
 from eab.engine.generation import Generation
+from eab.engine.models.base import LanguageModel
+from eab.engine.models.stopping import Stopped
 from eab.engine.request import Request
-from eab.events import Event, Predicted, Probed, TokensAppended
-from eab.models.base import LanguageModel
-from eab.models.stopping import Stopped
+from eab.run.events import Event, Predicted, Probed, TokensAppended
 from eab.run.threshold import probe_config
 
 _REMEMBERED: Final = 64  # probes per model

@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from eab.branching.own import GivenPolicy, Processor, own_name, takes
-from eab.branching.presets import START
 from eab.config import BranchingConfig
+from eab.engine.branching.own import GivenPolicy, Processor, own_name, takes
+from eab.engine.branching.presets import START
 from eab.errors import ConfigError, PromptError
-from eab.events import Message
-from eab.events.chat import title_of
-from eab.events.fields import MAX_PROCESSORS
 from eab.formatting import quoted
+from eab.run.events import Message
+from eab.run.events.chat import title_of
+from eab.run.events.fields import MAX_PROCESSORS
 
 GivenProcessors: TypeAlias = Processor | Sequence[Processor] | None
 # Receives a path, a step, and the model's logits there, (V,), valid only during the call
@@ -31,7 +31,7 @@ class Request:
         messages: The chat, instead of a prompt; a final message of the assistant is continued.
         token_ids: The prompt as the model reads it, instead of its text.
         policy: A rule or a policy that replaces the one that `config` names (see
-            `eab.branching.own`); `config.policy` is then its name.
+            `eab.engine.branching.own`); `config.policy` is then its name.
         logits_processors: They change the scores of every path before its entropy is measured, in
             this order.
         logits_reader: Receives the logits of every path and step before anything changes them.

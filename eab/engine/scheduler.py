@@ -16,16 +16,16 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from eab.caches.prefix_cache import PrefixCache
-from eab.caches.prefixed_tree import Prefixes
+from eab.engine.caches.prefix_cache import PrefixCache
+from eab.engine.caches.prefixed_tree import Prefixes
 from eab.engine.fair_queue import FairQueue
 from eab.engine.fairness import FirstComeFirstServed, TokensServed, runs_that_fit, within_shares
 from eab.engine.forward_pass import Part, run_pass
 from eab.engine.generation import MIN_PREFILL_CHUNK, PREFILL_CHUNK
 from eab.engine.handle import Handle
+from eab.engine.models.base import LanguageModel
+from eab.engine.models.machine import free_memory
 from eab.engine.request import Request
-from eab.models.base import LanguageModel
-from eab.models.machine import free_memory
 
 TOKEN_BUDGET: Final = 512  # per pass; enough to keep a CPU's matrix products efficient
 MAX_RUNNING: Final = 32

@@ -19,15 +19,15 @@ import torch
 from torch import Tensor
 
 from eab import token_text
-from eab.branching.logits_processing import penalties, processed
-from eab.branching.sampling import Predictions
-from eab.caches.base import KVCache
+from eab.engine.branching.logits_processing import penalties, processed
+from eab.engine.branching.sampling import Predictions
 from eab.engine.build import check_processors, encode, new_cache
+from eab.engine.caches.base import KVCache
 from eab.engine.generation import PREFILL_CHUNK
+from eab.engine.models.base import LanguageModel
 from eab.engine.request import Request
 from eab.errors import ConfigError, PromptError
 from eab.formatting import quoted
-from eab.models.base import LanguageModel
 
 # When reading ends: how much of the text's probability may stay unread, but at least how much
 UNREAD_SHARE: Final = 1e-4

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eab.branching.policy import Leaf
-from eab.branching.sampling import CANDIDATES, Predictions
 from eab.config import BranchingConfig
-from eab.events import (
+from eab.engine.branching.policy import Leaf
+from eab.engine.branching.sampling import CANDIDATES, Predictions
+from eab.engine.models.base import LanguageModel
+from eab.run.events import (
     Candidate,
     DroppedTokens,
     EntropyBounds,
@@ -27,7 +28,6 @@ from eab.events import (
     Reweighted,
     TokensAppended,
 )
-from eab.models.base import LanguageModel
 
 
 @dataclass(slots=True)
@@ -43,8 +43,8 @@ class StepEvents:
     finished: list[PathFinished] = field(default_factory=list)
 
     def events(self) -> list[Event]:
-        """The events in the order that `eab.events` guarantees: a path is created before it grows,
-        and grows before it ends.
+        """The events in the order that `eab.run.events` guarantees: a path is created before it
+        grows, and grows before it ends.
         """
         step = self.step
         return [

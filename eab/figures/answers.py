@@ -15,10 +15,10 @@ from eab.analysis.label_rules import labelled
 from eab.analysis.labels import Label
 from eab.analysis.seed_means import student
 from eab.config import MAX_LABEL
-from eab.events import LabelRule
 from eab.figures.charts import BLUE, ORANGE, bar_pattern, go, laid_out, text_label
 from eab.formatting import counted, listed, quoted
 from eab.run import RunState
+from eab.run.events import LabelRule
 
 DRAWN = 24  # only the most likely answers; the table has all of them
 _MAX_LABEL = 48  # characters

@@ -10,11 +10,11 @@ from typing import Final, NamedTuple, Self
 from eab import token_text
 from eab.analysis.answers import Answers
 from eab.config import BY_PROBABILITY, OWN
-from eab.events import EndReason, LimitActed, RunStarted, TextScored
+from eab.engine.speculation.stats import speculation_stats
 from eab.figures.memory_captions import memory_sentence, words_by_step
 from eab.formatting import apart, counted, excerpt, shortened
 from eab.run import Path, RunState, Sample, Token, least_probability
-from eab.speculation.stats import speculation_stats
+from eab.run.events import EndReason, LimitActed, RunStarted, TextScored
 
 ENDINGS: Final[dict[EndReason, str]] = {
     "finished": "Done",

@@ -4,7 +4,6 @@ from typing import Final
 
 import pandas as pd
 
-from eab.analysis.kv_allocation import SCHEMES, KvAllocation, Scheme
 from eab.figures.charts import (
     BLUE,
     GREY,
@@ -15,6 +14,7 @@ from eab.figures.charts import (
     laid_out,
     make_subplots,
 )
+from eab.figures.kv_schemes import SCHEMES, KvAllocation, Scheme
 from eab.figures.tables import text_table
 from eab.formatting import human_bytes, listed, with_ratio
 from eab.timing import NOTHING_YET

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from itertools import takewhile
 
-from eab.analysis.kv_allocation import path_lengths, separate_bytes
 from eab.config import AUTO
-from eab.events import KVUsage
+from eab.figures.kv_schemes import path_lengths, separate_bytes
 from eab.formatting import counted, human_bytes
 from eab.run import RunState
+from eab.run.events import KVUsage
 
 
 def memory_sentence(run: RunState) -> str:

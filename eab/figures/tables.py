@@ -10,9 +10,9 @@ import pandas as pd
 
 from eab import token_text
 from eab.analysis.answers import Answers
-from eab.analysis.kv_allocation import separate_bytes
 from eab.analysis.uncertainty import ForkShare, Uncertainty
 from eab.config import SETTINGS
+from eab.figures.kv_schemes import separate_bytes
 from eab.figures.uncertainty import effect, text_before
 from eab.formatting import shortened
 from eab.run import RunState

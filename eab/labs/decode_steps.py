@@ -16,14 +16,14 @@ from typing import Final, TypeAlias
 
 import torch
 
-from eab.caches.attention import attention_kernels
-from eab.caches.base import ForwardBatch
-from eab.caches.baselines import DeepCopyCache
-from eab.caches.growth import ROW_BLOCK, CostModel, fit_cost_model
-from eab.caches.shape import KVShape, RowShape
-from eab.caches.tree import TreeCache
 from eab.config import AllocationStep
-from eab.events import Growth, Progressed
+from eab.engine.caches.attention import attention_kernels
+from eab.engine.caches.base import ForwardBatch
+from eab.engine.caches.baselines import DeepCopyCache
+from eab.engine.caches.growth import ROW_BLOCK, CostModel, fit_cost_model
+from eab.engine.caches.shape import KVShape, RowShape
+from eab.engine.caches.tree import TreeCache
+from eab.run.events import Growth, Progressed
 
 RunBatch: TypeAlias = Callable[[ForwardBatch], object]
 NO_LIMIT: Final = 2**50

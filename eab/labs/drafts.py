@@ -10,11 +10,7 @@ from typing import Final
 
 from eab import token_text
 from eab.config import MAX_DRAFT
-from eab.formatting import counted
-from eab.labs.measurement import Chart, Lab, Measure, Report, TextTable, Values, measures_table
-from eab.labs.variants import UNITS, repeats_of, variant_times
-from eab.run import RunState
-from eab.speculation.stats import (
+from eab.engine.speculation.stats import (
     SpeculationStats,
     best_length,
     expected_tokens,
@@ -22,6 +18,10 @@ from eab.speculation.stats import (
     speculation_stats,
     speed_up,
 )
+from eab.formatting import counted
+from eab.labs.measurement import Chart, Lab, Measure, Report, TextTable, Values, measures_table
+from eab.labs.variants import UNITS, repeats_of, variant_times
+from eab.run import RunState
 from eab.timing import Timing, are_too_few, comparison, differs, ms, repeats_words
 
 LENGTHS: Final = tuple(range(MAX_DRAFT + 1))  # draft lengths on the axes

@@ -20,7 +20,7 @@ from eab.labs.variants import REPEATS, Variants
 from eab.weight_formats import AS_LOADED
 
 if TYPE_CHECKING:
-    from eab.models.transformers_model import TransformersModel
+    from eab.engine.models.transformers_model import TransformersModel
 
 Purpose: TypeAlias = Literal["sweep", "pilot"]  # of a sweep
 
@@ -40,8 +40,8 @@ def formats_job(prompt: str, model_name: str) -> Job[Report]:
     """The job that measures this model in every weight format."""
 
     def begin(context: JobContext) -> Iterator[LabEvent]:
+        from eab.engine.models.loading import load_model
         from eab.labs.measure_quantization import measure_formats
-        from eab.models.loading import load_model
 
         if context.model.kv_shape.blocks is not None:
             raise ModelError(
@@ -63,8 +63,8 @@ def serving_job(workload: Workload, model_name: str) -> Job[Report]:
     """The job that serves these requests in every way."""
 
     def begin(context: JobContext) -> Iterator[LabEvent]:
+        from eab.engine.models.machine import describe_machine
         from eab.labs.measure_batching import compare_ways
-        from eab.models.machine import describe_machine
 
         return compare_ways(context.model, workload, describe_machine(context.model.card.device))
 

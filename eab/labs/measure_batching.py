@@ -8,12 +8,12 @@ from typing import Final
 from eab.analysis.schedule import ScheduledPass, ScheduleRecorder
 from eab.engine.handle import Handle
 from eab.engine.loop import event_stream
+from eab.engine.models.base import LanguageModel
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
-from eab.events import Event, RunEnded, TokensAppended
 from eab.labs.batching import WAYS, ServingRequest, Way, Workload, pass_rows, request_name
 from eab.labs.measurement import Counter, LabBegan, LabEvent, OfRun, Row
-from eab.models.base import LanguageModel
+from eab.run.events import Event, RunEnded, TokensAppended
 
 PAUSE_SECONDS: Final = 0.2  # approximate time between two pauses
 WARM_UP_TOKENS: Final = 2

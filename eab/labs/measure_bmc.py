@@ -15,10 +15,11 @@ from typing import Final, assert_never
 
 import torch
 
-from eab.caches.baselines import DeepCopyCache
-from eab.caches.growth import CacheWorkload, CostModel, best_r, in_whole_blocks
-from eab.caches.shape import KVShape
-from eab.events import Progressed, RunEnded
+from eab.engine.caches.baselines import DeepCopyCache
+from eab.engine.caches.growth import CacheWorkload, CostModel, best_r, in_whole_blocks
+from eab.engine.caches.shape import KVShape
+from eab.engine.models.base import LanguageModel, refuse_own_memory
+from eab.engine.models.machine import describe_machine
 from eab.labs.bmc import CONCAT, Experiment
 from eab.labs.decode_steps import (
     NO_LIMIT,
@@ -34,8 +35,7 @@ from eab.labs.decode_steps import (
     time_step,
 )
 from eab.labs.measurement import Counter, LabBegan, LabEvent, Row, Values, repeat_words
-from eab.models.base import LanguageModel, refuse_own_memory
-from eab.models.machine import describe_machine
+from eab.run.events import Progressed, RunEnded
 from eab.timing import MIN_REPEATS
 
 # Approximate time between pauses; a step or calibration round is never interrupted.

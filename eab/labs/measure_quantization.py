@@ -18,21 +18,21 @@ import torch
 from torch import Tensor
 
 from eab.assets import ASSETS
-from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
+from eab.engine.caches.tree import TreeCache
+from eab.engine.models.base import LanguageModel, refuse_own_memory
+from eab.engine.models.machine import describe_machine
+from eab.engine.models.transformers_model import TransformersModel
 from eab.errors import ModelError
-from eab.events import Progressed, RunEnded
 from eab.formatting import counted
 from eab.labs.decode_steps import NO_LIMIT, now, prefilled_tree, time_step
 from eab.labs.measurement import Counter, LabBegan, LabEvent, Row, Values
-from eab.models.base import LanguageModel, refuse_own_memory
-from eab.models.machine import describe_machine
-from eab.models.transformers_model import TransformersModel
+from eab.run.events import Progressed, RunEnded
 from eab.timing import Measure, timed
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
 
 if TYPE_CHECKING:
-    from eab.models.transformers_model import TransformersModel
+    from eab.engine.models.transformers_model import TransformersModel
 
 
 FOLDER: Final = ASSETS / "quantization"

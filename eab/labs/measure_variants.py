@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from eab.caches.prefixed_tree import prefix_cache
+from eab.engine.caches.prefixed_tree import prefix_cache
 from eab.engine.loop import event_stream
+from eab.engine.models.base import LanguageModel
+from eab.engine.models.machine import describe_machine
 from eab.engine.request import Request
-from eab.events import Pause, RunEnded
 from eab.labs.measurement import Counter, LabBegan, LabEvent, OfRun
 from eab.labs.variants import PROMPT_REUSED, REPEATS, Variants, possible, repeat_rows
-from eab.models.base import LanguageModel
-from eab.models.machine import describe_machine
 from eab.run import RunFold
+from eab.run.events import Pause, RunEnded
 
 
 def run_variants(

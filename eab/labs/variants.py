@@ -20,12 +20,12 @@ from typing import Any, Final, TypeAlias, get_args
 import pandas as pd
 
 from eab import token_text
-from eab.analysis.kv_allocation import separate_bytes
 from eab.config import CacheName, DrafterName
-from eab.events import ModelCard
+from eab.figures.kv_schemes import separate_bytes
 from eab.formatting import counted, human_bytes, listed
 from eab.labs.measurement import Report, Row, Values
 from eab.run import RunState
+from eab.run.events import ModelCard
 from eab.timing import MIN_REPEATS, Timing
 from eab.weight_formats import AS_LOADED
 

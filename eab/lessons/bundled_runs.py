@@ -7,17 +7,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal
 
-from eab import record
 from eab.assets import ASSETS
 from eab.errors import LessonError
-from eab.events import Event, RunStarted
 from eab.formatting import quoted
 from eab.labs import measurement
 from eab.labs.batching import request_name
 from eab.labs.bmc import Experiment
 from eab.labs.measurement import OfRun, Report
 from eab.labs.tuning.report import TuningReport, loads
-from eab.run import RunFold, fold_prefix
+from eab.run import RunFold, fold_prefix, record
+from eab.run.events import Event, RunStarted
 
 FOLDER: Final = ASSETS / "runs"
 MEASURED: Final = ".json.gz"  # the ending of recorded measurements

@@ -12,18 +12,18 @@ from operator import itemgetter
 from typing import Any, Final, Literal, TypeAlias
 
 from eab.analysis.answers import group_answers
-from eab.analysis.kv_allocation import Scheme, kv_allocation
 from eab.analysis.schedule import Schedule
 from eab.analysis.uncertainty import uncertainty
 from eab.board.guide import first_fork
+from eab.engine.speculation.stats import speculation_stats
 from eab.errors import ConfigError, LessonError, RecordError, check_one_of
+from eab.figures.kv_schemes import Scheme, kv_allocation
 from eab.formatting import human_bytes, quoted, times
 from eab.labs.batching import WAYS, shown
 from eab.labs.measurement import Report, Values
 from eab.labs.variants import CACHES, draft_length_variants
 from eab.lessons.bundled_runs import batching, caches, draft_lengths, formats
 from eab.run import RunState
-from eab.speculation.stats import speculation_stats
 from eab.weight_formats import WEIGHT_FORMATS
 
 Source = Literal["run", "caches", "draft lengths", "batching", "formats"]

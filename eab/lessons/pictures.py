@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from eab.analysis.kv_allocation import kv_allocation
+from eab.engine.speculation.stats import expected_tokens
+from eab.figures.kv_schemes import kv_allocation
 from eab.labs.batching import TITLES, shown, workload_of
 from eab.labs.caches import BYTES, PROCESSED, paths_chart, paths_sentence
 from eab.labs.drafts import DRAFTS, GAINS
 from eab.labs.measurement import Lab, Report
 from eab.labs.quantization import FORMATS
 from eab.lessons.measures import Source, Sources, Unit
-from eab.speculation.stats import expected_tokens
 
 if TYPE_CHECKING:
     from eab.figures.charts import go
@@ -39,8 +39,8 @@ def _shared_rows(sources: Sources) -> Drawn:
 
 
 def _allocation(sources: Sources) -> Drawn:
-    from eab.analysis.kv_allocation import kv_allocation
     from eab.figures import kv_allocation as figures
+    from eab.figures.kv_schemes import kv_allocation
 
     allocation = kv_allocation([sources.run])
     return figures.allocation_sentence(allocation), figures.allocation_figure(allocation)

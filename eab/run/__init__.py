@@ -6,8 +6,8 @@ Every prefix of an event list folds, so a run that is live, was stopped or faile
 from collections.abc import Iterable
 
 from eab.errors import RecordError
-from eab.events import Event, Probed, Progressed, RunEnded, RunStarted
 from eab.formatting import counted
+from eab.run.events import Event, Probed, Progressed, RunEnded, RunStarted
 from eab.run.state import RunState, raise_if_failed
 from eab.run.tree import (
     Path,

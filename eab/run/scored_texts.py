@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from eab import token_text
 from eab.errors import RecordError
-from eab.events import TextScored
+from eab.run.events import TextScored
 from eab.run.tree import Path, Sample, Token, split
 from eab.token_text import StopStrings
 

@@ -8,7 +8,9 @@ from typing import Final, NoReturn, assert_never
 
 from eab import token_text
 from eab.errors import MemoryLimitError, PromptError, RecordError
-from eab.events import (
+from eab.formatting import counted, quoted, shortened
+from eab.run import scored_texts
+from eab.run.events import (
     Event,
     Forked,
     KvMeasured,
@@ -30,8 +32,6 @@ from eab.events import (
     TextScored,
     TokensAppended,
 )
-from eab.formatting import counted, quoted, shortened
-from eab.run import scored_texts
 from eab.run.tree import (
     Path,
     Sample,

@@ -7,7 +7,7 @@ from typing import Final
 
 from eab.config import OF_DISTRIBUTION, BranchingConfig
 from eab.errors import ConfigError
-from eab.events import RunStarted
+from eab.run.events import RunStarted
 
 PROBE_STEPS: Final = 24  # they delay the first token of the run, so they are few
 PROBE_FLOOR: Final = 0.3  # nats; else a confident prompt would fork where it is sure

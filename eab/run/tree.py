@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, Literal
 
-from eab.events import Candidate, EntropyBounds, FinishReason, Growth, KVUsage, StepTimed
+from eab.run.events import Candidate, EntropyBounds, FinishReason, Growth, KVUsage, StepTimed
 
 PathStatus = Literal["live", "forked", "finished", "pruned", "given"]  # given: see TextScored
 _ROUNDING: Final = 1e-6  # relative; weights that differ by less differ in no way that matters

@@ -7,12 +7,12 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 from eab import token_text
-from eab.branching.presets import START, starting_values
 from eab.config import BranchingConfig
-from eab.events import RunStarted
-from eab.events.chat import as_json
+from eab.engine.branching.presets import START, starting_values
 from eab.figures.captions import file_stem
 from eab.run import RunState
+from eab.run.events import RunStarted
+from eab.run.events.chat import as_json
 from eab.weight_formats import AS_LOADED, PLAIN
 
 if TYPE_CHECKING:

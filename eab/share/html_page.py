@@ -2,7 +2,7 @@
 
 The page holds the run's events, from which it makes the messages of its board, also at another
 threshold or growth step (eab/board/static/resimulate.js). On request it also holds the story model
-(eab/live), and runs it on a prompt that is typed there.
+(eab/share/live), and runs it on a prompt that is typed there.
 
 Model output is untrusted. It is stored as packed JSON in a data block, in letters and digits, and
 reaches the page only through `textContent`. The page's content security policy blocks all other
@@ -22,13 +22,13 @@ from eab import token_text
 from eab.board import bundle
 from eab.board.messages import Feed
 from eab.config import OWN
-from eab.events import Event, TextScored
 from eab.figures.captions import cost_sentence, origin_words, weight_sentence
 from eab.figures.uncertainty import nats
-from eab.live import files
-from eab.record.files import save_whole
-from eab.record.run_file import encode
 from eab.run import RunState, fold
+from eab.run.events import Event, TextScored
+from eab.run.record.files import save_whole
+from eab.run.record.run_file import encode
+from eab.share.live import files
 
 # What the page cannot make from the events
 _ONLY_HERE: Final = ("run", "mode", "autoplay", "cursor", "file", "labels", "deciding", "notes")

@@ -12,13 +12,13 @@ import ipywidgets as widgets
 from markdown_it import MarkdownIt
 
 from eab.board.messages import Feed
-from eab.events import Event
 from eab.formatting import as_sentence
 from eab.lessons.lesson import ExerciseSection, Lesson, QuestionSection, Script, guide
 from eab.lessons.lesson_files import numbers_in, with_numbers
 from eab.lessons.measures import bundled_sources, parse, written
 from eab.lessons.pictures import PICTURES, point_at
 from eab.run import fold
+from eab.run.events import Event
 from eab.share.widget import BoardWidget, WithStill
 
 NOT_YET: Final = "Guess first to see the chart."
@@ -132,7 +132,7 @@ class LessonWidget(WithStill, widgets.VBox):  # type: ignore[misc]  # it has no 
     def _led_board(self, script: Script) -> BoardWidget:
         run, asked = self._run, {}
         if script.threshold is not None or script.r is not None:
-            from eab.what_if.resimulate import resimulate  # needs torch
+            from eab.engine.what_if.resimulate import resimulate  # needs torch
 
             run = fold(resimulate(self._events, script.threshold, script.r).events)
             asked = {"asked": {"threshold": script.threshold, "r": script.r}}

@@ -28,10 +28,10 @@ from IPython.display import display
 from eab.board import bundle
 from eab.board.messages import Feed
 from eab.board.still import picture, tree_svg
-from eab.events import Event, StepTimed
 from eab.figures.captions import tree_sentence
 from eab.formatting import counted
 from eab.run import RunFold, RunState
+from eab.run.events import Event, StepTimed
 from eab.share.html_page import packed_events
 
 WIDGET: Final = "application/vnd.jupyter.widget-view+json"

@@ -13,8 +13,8 @@ from eab.analysis.answer_parts import check_part, reader
 from eab.analysis.answers import NO_ANSWER, entropy, group_answers
 from eab.analysis.uncertainty import attribute_to_forks, semantic_entropy_of_runs, uncertainty
 from eab.errors import ConfigError
-from eab.events.chat import end_of_thinking, markers_in
 from eab.run import RunState
+from eab.run.events.chat import end_of_thinking, markers_in
 
 
 @pytest.mark.parametrize(

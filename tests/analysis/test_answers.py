@@ -19,10 +19,10 @@ from eab.analysis.answer_parts import check_part, first_sentence, reader
 from eab.analysis.answers import Answers, entropy, group_answers, marks_of_answers
 from eab.analysis.label_rules import labelled
 from eab.analysis.same_answer import RULES, grouped, normalised
-from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
-from eab.events import Event, Labelled, PathFinished, RunStarted
+from eab.lessons.checks.policy import TableModel, random_table
 from eab.run import RunState, fold, largest_first
+from eab.run.events import Event, Labelled, PathFinished, RunStarted
 from eab.token_text import from_bytes, to_bytes
 
 SLACK = 1e-9  # for sums of float64 logarithms

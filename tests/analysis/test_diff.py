@@ -20,9 +20,7 @@ from eab.analysis.merged_runs import (
 )
 from eab.board.messages import diff_message
 from eab.board.still import tidy
-from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
-from eab.events import Forked, RunStarted
 from eab.figures.run_comparison import (
     diff_rows,
     diff_table,
@@ -31,7 +29,9 @@ from eab.figures.run_comparison import (
     takeaway_sentence,
 )
 from eab.lessons import bundled_runs
+from eab.lessons.checks.policy import TableModel, random_table
 from eab.run import RunState, fold
+from eab.run.events import Forked, RunStarted
 
 LENGTH = 6
 CONFIG = BranchingConfig(max_new_tokens=LENGTH)

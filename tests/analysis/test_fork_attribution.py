@@ -12,8 +12,8 @@ from eab.analysis.answers import entropy, group_answers
 from eab.analysis.same_answer import RULES
 from eab.analysis.uncertainty import attribute_to_forks
 from eab.config import BranchingConfig
-from eab.events import Event, Forked, PathFinished, RunStarted
 from eab.run import RunState, fold
+from eab.run.events import Event, Forked, PathFinished, RunStarted
 
 # path: its parent, its weight, the text of its token
 TREE = {

@@ -15,10 +15,10 @@ from eab.analysis.merged_runs import graft, is_new
 from eab.board.messages import graft_message
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
+from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.request import Request
-from eab.events import Event
-from eab.models.huggingface import HuggingFaceModel
 from eab.run import RunState, fold
+from eab.run.events import Event
 
 CONFIG = BranchingConfig(
     entropy_threshold=0.5, branch_factor=2, max_paths=6, max_new_tokens=6, min_fork_weight=0.05

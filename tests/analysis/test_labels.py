@@ -10,9 +10,9 @@ import pytest
 from eab import EntropyAdaptiveBranching, Run
 from eab.analysis.label_rules import is_json, labelled_by
 from eab.analysis.labels import place_of
-from eab.checks.policy import TableModel, random_table
 from eab.errors import ConfigError, RecordError
-from eab.events import Labelled, LabelRule
+from eab.lessons.checks.policy import TableModel, random_table
+from eab.run.events import Labelled, LabelRule
 
 LENGTH = 4
 EXACT = {"max_new_tokens": LENGTH, "entropy_threshold": 0.8, "temperature": 1, "top_p": 1}

@@ -15,7 +15,7 @@ from eab.analysis.schedule import (
     ScheduleRecorder,
     Segment,
 )
-from eab.events import KvMeasured, RunEnded, StepTimed
+from eab.run.events import KvMeasured, RunEnded, StepTimed
 
 
 def prefill(run: int, slot: int, tokens: int, steps: int = 1) -> RunInPass:

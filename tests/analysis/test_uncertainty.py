@@ -14,7 +14,7 @@ from eab.analysis.answers import entropy, group_answers
 from eab.analysis.same_answer import RULES
 from eab.analysis.uncertainty import jackknife, semantic_entropy_of_runs, uncertainty
 from eab.config import BranchingConfig
-from eab.models.base import LanguageModel
+from eab.engine.models.base import LanguageModel
 from eab.run import fold
 
 LN2, LN3 = math.log(2), math.log(3)

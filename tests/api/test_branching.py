@@ -15,8 +15,7 @@ from tiny_models import chat_pair
 import eab
 from eab import BranchingConfig, EntropyAdaptiveBranching, token_text
 from eab.api import branching
-from eab.branching.presets import PRESETS, starting_config
-from eab.checks.policy import TableModel, random_table
+from eab.engine.branching.presets import PRESETS, starting_config
 from eab.errors import (
     BatchError,
     MemoryLimitError,
@@ -24,7 +23,8 @@ from eab.errors import (
     PromptError,
     UnfinishedWarning,
 )
-from eab.events import RunEnded, RunStarted
+from eab.lessons.checks.policy import TableModel, random_table
+from eab.run.events import RunEnded, RunStarted
 from eab.share.exports import as_python
 
 MODEL = TableModel(random_table(2, 5), stop_ids=[4])
@@ -248,11 +248,11 @@ def test_the_package_lists_its_names():
 
 WITHOUT_TORCH = [
     "import eab",
-    "import eab.run, eab.events, eab.record, eab.config, eab.token_text, eab.errors",
-    "import eab.models.sources, eab.models.packaged, eab.models.sources, eab.models.ollama",
+    "import eab.run, eab.run.events, eab.run.record, eab.config, eab.token_text, eab.errors",
+    "import eab.engine.models.sources, eab.engine.models.packaged, eab.engine.models.sources, eab.engine.models.ollama",
     "from eab import BranchingConfig, EabError, load, save, save_html, Run, Sample, Settings",
     "Run.load('assets/runs/coin.eab').to_html()",
-    "from eab.lessons import bundled_runs; from eab.what_if.trace import Trace",
+    "from eab.lessons import bundled_runs; from eab.engine.what_if.trace import Trace",
     "Trace(bundled_runs.events_of(bundled_runs.recordings()[0]))",
     "import importlib, pkgutil, eab.figures as f",
     "for m in pkgutil.iter_modules(f.__path__): importlib.import_module('eab.figures.' + m.name)",

@@ -6,7 +6,7 @@ from equality import assert_same_decisions
 from transformers import MinPLogitsWarper
 
 from eab import EntropyAdaptiveBranching
-from eab.checks.policy import TableModel, random_table
+from eab.lessons.checks.policy import TableModel, random_table
 
 SETTINGS = {"max_new_tokens": 8, "entropy_threshold": 0.3, "max_paths": 6}
 

@@ -26,21 +26,22 @@ from app.server import rules
 from app.server.class_questions import ClassQuestion
 from app.server.links import from_query
 from app.server.store import MAX_NAME, RUNS, NamedStore
-from eab import BranchingConfig, EntropyAdaptiveBranching, Grid, Request, Run, record
-from eab.checks.policy import TableModel, random_table
+from eab import BranchingConfig, EntropyAdaptiveBranching, Grid, Request, Run
 from eab.engine.loop import event_stream
+from eab.engine.remote import connection
+from eab.engine.remote.model import load_model
 from eab.errors import EabError
-from eab.events.chat import parse_messages, read_messages
 from eab.labs.batching import ServingRequest, Workload
 from eab.labs.measurement import HEAD
 from eab.labs.tuning.prompt_sets import bundled_prompts, read_prompts, read_questions
 from eab.labs.tuning.report import Plan, sweep_began
 from eab.labs.tuning.report import loads as sweep_of
 from eab.lessons import bundled_runs
+from eab.lessons.checks.policy import TableModel, random_table
 from eab.lessons.lesson_files import MAX_BYTES
 from eab.lessons.lesson_files import loads as lesson_of
-from eab.remote import connection
-from eab.remote.model import load_model
+from eab.run import record
+from eab.run.events.chat import parse_messages, read_messages
 
 FILE = Path(__file__).with_name("messages.txt")
 MODEL = TableModel(random_table(2, 5), stop_ids=[4])

@@ -12,16 +12,16 @@ import pytest
 from msgspec import structs
 
 import eab
-from eab import Run, record
+from eab import Run
 from eab.analysis.answers import NO_ANSWER, group_answers
 from eab.analysis.same_answer import RULES
 from eab.analysis.uncertainty import uncertainty
 from eab.api.run import as_run
+from eab.engine.what_if.resimulate import resimulate
 from eab.errors import ApproximateWarning, PromptError
-from eab.events import RunStarted
 from eab.lessons import bundled_runs
-from eab.run import fold
-from eab.what_if.resimulate import resimulate
+from eab.run import fold, record
+from eab.run.events import RunStarted
 
 ROOT = Path(__file__).parents[2]
 COIN = bundled_runs.events_of(bundled_runs.named("coin.eab"))

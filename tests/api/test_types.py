@@ -18,7 +18,7 @@ import eab
 from eab.analysis.answer_parts import check_part
 from eab.analysis.answers import group_answers
 from eab import EntropyAdaptiveBranching, Run, Settings
-from eab.branching.fair import FairPolicy
+from eab.engine.branching.fair import FairPolicy
 from transformers import MinPLogitsWarper
 
 explorer = EntropyAdaptiveBranching("embedded", 0.5, max_paths=4, dtype=torch.float32, stop=["x"])

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import eab
 from eab import BranchingConfig, EabError, EntropyAdaptiveBranching, Grid, Message, Request, Run
-from eab.checks.policy import TableModel, random_table
 from eab.lessons import bundled_runs
+from eab.lessons.checks.policy import TableModel, random_table
 
 MODEL = TableModel(random_table(2, 5), stop_ids=[4])
 EXPLORER = EntropyAdaptiveBranching(MODEL, max_new_tokens=2)

@@ -41,7 +41,7 @@ def test_every_module_and_style_is_used() -> None:
 
 
 def test_the_worker_has_every_module_of_the_live_model() -> None:
-    folder = bundle.FOLDER.parents[1] / "live" / "static"
+    folder = bundle.FOLDER.parents[1] / "share" / "live" / "static"
     script = bundle.javascript("worker", folder)
     assert "import " not in script
     for file in folder.glob("*.js"):

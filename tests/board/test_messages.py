@@ -11,10 +11,14 @@ from invented_runs import CARD, WORDS, appended, invented_run, predicted, with_e
 from made_runs import bundled, bundled_run
 from msgspec import structs
 
-from eab.analysis.kv_allocation import separate_bytes
 from eab.board.messages import SHARES, Feed, board_message
 from eab.config import BranchingConfig
-from eab.events import (
+from eab.figures.captions import entropy_sentence, sentences_at, tree_sentence
+from eab.figures.kv_schemes import separate_bytes
+from eab.figures.memory_captions import memory_sentence
+from eab.lessons import bundled_runs
+from eab.run import RunState, Step, fold
+from eab.run.events import (
     EntropyBounds,
     Event,
     KvMeasured,
@@ -24,10 +28,6 @@ from eab.events import (
     RunStarted,
     StepTimed,
 )
-from eab.figures.captions import entropy_sentence, sentences_at, tree_sentence
-from eab.figures.memory_captions import memory_sentence
-from eab.lessons import bundled_runs
-from eab.run import RunState, Step, fold
 
 HOSTILE = ["<script>", "$x$", "\n\t", "\u202egnp", "\udce2\udc82", "\x00", "مرحبا"]
 STORY = bundled_runs.events_of(bundled_runs.named(bundled_runs.STORY))

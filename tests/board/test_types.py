@@ -16,9 +16,9 @@ from eab.board import bundle
 from eab.board.guide import Guide
 from eab.board.messages import Feed, deciding_forks, diff_message
 from eab.config import AUTO
-from eab.events import EntropyBounds, Event, Labelled, LabelRule, Predicted
 from eab.lessons import bundled_runs
 from eab.run import RunState, fold
+from eab.run.events import EntropyBounds, Event, Labelled, LabelRule, Predicted
 
 EVENTS = bundled_runs.events_of(bundled_runs.named(bundled_runs.STORY))
 RUN = fold(EVENTS)

@@ -14,8 +14,8 @@ from made_runs import bundled_run
 from playwright.sync_api import expect
 
 from eab.board.messages import board_message, greedy_message
-from eab.events import Forked, Probed, StepTimed
 from eab.run import RunState, fold
+from eab.run.events import Forked, Probed, StepTimed
 
 pytestmark = pytest.mark.browser
 SVG = "{http://www.w3.org/2000/svg}"

@@ -12,9 +12,9 @@ from made_runs import bundled, bundled_run
 from msgspec import structs
 from playwright.sync_api import expect
 
-from eab.events import EntropyBounds, KvMeasured, PathPrediction, Predicted
 from eab.figures.captions import sentences_at
 from eab.run import RunState, fold
+from eab.run.events import EntropyBounds, KvMeasured, PathPrediction, Predicted
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 STORY = fold(invented_run(5, 20, 8))

@@ -9,8 +9,8 @@ from browser_steps import OpenPage
 from made_runs import bundled, bundled_run
 from playwright.sync_api import Locator, Page, expect
 
-from eab import record
 from eab.lessons import bundled_runs
+from eab.run import record
 
 pytestmark = pytest.mark.browser
 

@@ -19,10 +19,10 @@ from playwright.sync_api import expect
 from raw_session import RawSession
 
 from eab.board.messages import board_message
-from eab.branching.presets import starting_config
+from eab.engine.branching.presets import starting_config
 from eab.engine.loop import event_stream
+from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.request import Request
-from eab.models.huggingface import HuggingFaceModel
 from eab.run import fold
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -16,7 +16,7 @@ from places import ROOT
 from playwright.sync_api import Browser, Locator, Page, expect
 from waiting import wait_until
 
-from eab.models.sources import EMBEDDED_FOLDER
+from eab.engine.models.sources import EMBEDDED_FOLDER
 from eab.share.widget import WIDGET
 from scripts.servers import free_port, serving
 

@@ -13,12 +13,12 @@ from invented_runs import WORDS, invented_run
 from made_runs import bundled
 from playwright.sync_api import Page, expect
 
-from eab.events import Event
+from eab.engine.what_if.resimulate import resimulate
 from eab.figures.run_comparison import tree_change_sentence
 from eab.run import fold
+from eab.run.events import Event
 from eab.share.html_page import save_html
 from eab.token_text import visible
-from eab.what_if.resimulate import resimulate
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 STORY = invented_run(5, 20, 8)

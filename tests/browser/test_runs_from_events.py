@@ -18,7 +18,7 @@ from msgspec import structs
 from eab.board import bundle
 from eab.board.messages import Feed, board_message
 from eab.config import AUTO, AllocationStep
-from eab.events import Event, Forked, RunEnded, RunStarted, StepTimed
+from eab.engine.what_if.resimulate import WhatIf, resimulate
 from eab.figures.run_comparison import (
     exactness_sentence,
     marks,
@@ -26,9 +26,9 @@ from eab.figures.run_comparison import (
     tree_change_sentence,
 )
 from eab.lessons import bundled_runs
-from eab.record.run_file import decode, encode
 from eab.run import RunState, fold
-from eab.what_if.resimulate import WhatIf, resimulate
+from eab.run.events import Event, Forked, RunEnded, RunStarted, StepTimed
+from eab.run.record.run_file import decode, encode
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -12,12 +12,12 @@ from browser_steps import OpenPage
 from made_runs import bundled, bundled_run
 from playwright.sync_api import Page, expect
 
+from eab.engine.what_if.resimulate import resimulate
 from eab.figures.captions import tree_sentence
 from eab.figures.run_comparison import tree_change_sentence
-from eab.record.run_file import encode
 from eab.run import fold
-from eab.site import build
-from eab.what_if.resimulate import resimulate
+from eab.run.record.run_file import encode
+from eab.share.site import build
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

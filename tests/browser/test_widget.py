@@ -11,8 +11,8 @@ from playwright.sync_api import Page, expect
 
 from eab.board import bundle
 from eab.board.messages import Feed
-from eab.events import StepTimed
 from eab.run import RunState, fold
+from eab.run.events import StepTimed
 from eab.share.html_page import packed_events
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

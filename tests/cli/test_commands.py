@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from command_line import eab, eab_here, output_of
 
-from eab import __version__, record
-from eab.branching.presets import START
+from eab import __version__
 from eab.config import SETTINGS
-from eab.run import fold
+from eab.engine.branching.presets import START
+from eab.run import fold, record
 from eab.share.html_page import to_html
 
 PROMPT = "I tossed a coin and it landed on"

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from command_line import eab_here, output_of
 
-from eab.caches.baselines import ConcatCowCache
+from eab.engine.caches.baselines import ConcatCowCache
 from eab.labs import measurement
 from eab.labs.tuning.evaluation_report import verdict
 from eab.labs.variants import CACHES, PROMPT_REUSED

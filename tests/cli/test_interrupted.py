@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from command_line import eab_here, python
 
-from eab import record
 from eab.engine import scheduler
-from eab.run import fold
+from eab.run import fold, record
 
 NATS = ("--threshold", "0.65")  # no probe comes first
 KILLED = """

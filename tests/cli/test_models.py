@@ -22,7 +22,7 @@ from pathlib import Path
 sys.path.insert(0, "tests/support")
 from package_index import packaged
 from eab.cli import commands, models
-from eab.models import packaged as packages
+from eab.engine.models import packaged as packages
 
 model = packaged(Path(sys.argv.pop(1)))
 packages.PACKAGED.clear()

@@ -16,17 +16,16 @@ from command_line import error_of_command, output_of, signalled
 from equality import assert_same_decisions
 from waiting import wait_until
 
-from eab import record
-from eab.branching.presets import starting_config
 from eab.cli import options
 from eab.config import SETTINGS
+from eab.engine.branching.presets import starting_config
 from eab.engine.loop import event_stream
+from eab.engine.models.loading import load_model
 from eab.engine.request import Request
 from eab.errors import ConfigError, RunsError
 from eab.labs.tuning.cell import COLUMNS
 from eab.labs.tuning.report import JOURNAL, SAMPLES, TABLE
-from eab.models.loading import load_model
-from eab.run import fold
+from eab.run import fold, record
 
 SEEDS = 6  # of the sweeps that are interrupted
 CELLS = 2 * SEEDS * 3  # 2 prompts, with 2 thresholds and independent, which has none

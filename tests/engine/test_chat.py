@@ -8,18 +8,18 @@ import pytest
 from command_line import eab_here
 from tiny_models import chat_pair
 
-from eab import EntropyAdaptiveBranching, Message, Request, record
+from eab import EntropyAdaptiveBranching, Message, Request
 from eab.config import BranchingConfig
 from eab.engine.continuing import continue_from
 from eab.engine.loop import event_stream
+from eab.engine.what_if.resimulate import resimulate
 from eab.errors import ConfigError, ModelError, PromptError
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import read_prompts
 from eab.labs.tuning.sweeping import sweep
-from eab.run import RunState, fold
+from eab.run import RunState, fold, record
 from eab.share.exports import as_python
-from eab.what_if.resimulate import resimulate
 
 USER, ANSWER = Message("user", "w5 w6"), Message("assistant", "w7 w8")
 SYSTEM = Message("system", "w9")

@@ -9,17 +9,16 @@ from made_runs import events_of, leaves_at, run_of
 from policies import BY_STEP, FORKING
 
 from app.widgets.results import as_python
-from eab import record
 from eab.api.branching import EntropyAdaptiveBranching
-from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.engine.continuing import continue_from
 from eab.engine.loop import event_stream
+from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.request import Request
 from eab.errors import ModelError, PromptError, RecordError
-from eab.events import Event, PathFinished, Predicted, RunEnded, StepTimed
-from eab.models.huggingface import HuggingFaceModel
-from eab.run import RunState, fold
+from eab.lessons.checks.policy import TableModel, random_table
+from eab.run import RunState, fold, record
+from eab.run.events import Event, PathFinished, Predicted, RunEnded, StepTimed
 from eab.run.threshold import longer
 
 CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=8, max_new_tokens=10)

@@ -13,12 +13,12 @@ from eab import EntropyAdaptiveBranching, Run
 from eab.analysis.answers import group_answers
 from eab.analysis.label_rules import labelled
 from eab.analysis.labels import NO_LABEL
-from eab.checks.policy import TableModel
 from eab.config import BranchingConfig, PolicyName
 from eab.errors import ConfigError
-from eab.events import Predicted
-from eab.record import dumps, loads
+from eab.lessons.checks.policy import TableModel
 from eab.run import fold
+from eab.run.events import Predicted
+from eab.run.record import dumps, loads
 
 POLICIES = get_args(PolicyName)
 

@@ -9,13 +9,13 @@ import pytest
 from eab import EntropyAdaptiveBranching, Run
 from eab.analysis.label_rules import labelled_by
 from eab.board.messages import board_message
-from eab.checks.policy import TableModel, random_table
 from eab.engine.exploring import repeat
 from eab.engine.job import more_seeds
 from eab.errors import ConfigError, PromptError, RecordError
-from eab.events import Labelled, LabelRule, Progressed, RunEnded, TextScored
-from eab.record import dumps, loads
+from eab.lessons.checks.policy import TableModel, random_table
 from eab.run import before_end
+from eab.run.events import Labelled, LabelRule, Progressed, RunEnded, TextScored
+from eab.run.record import dumps, loads
 
 LENGTH = 4
 EXACT = {"max_new_tokens": LENGTH, "entropy_threshold": 0.8, "temperature": 1, "top_p": 1}

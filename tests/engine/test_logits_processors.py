@@ -17,10 +17,10 @@ from transformers import (
 
 import eab
 from eab import EntropyAdaptiveBranching, Request
-from eab.checks.policy import TableModel, random_table
 from eab.engine.build import check_processors
 from eab.engine.continuing import continue_from
 from eab.errors import ConfigError
+from eab.lessons.checks.policy import TableModel, random_table
 from eab.share.exports import as_python
 
 MODEL = TableModel(random_table(2, 9, concentration=2.0), stop_ids=[4])

@@ -11,7 +11,7 @@ from eab.engine import scheduler
 from eab.engine.loop import event_stream, serve
 from eab.engine.many_runs import ActiveRun, ManyRuns
 from eab.engine.request import Request
-from eab.events import RunEnded, StepTimed
+from eab.run.events import RunEnded, StepTimed
 
 MODEL = saying_model(3)
 

@@ -10,14 +10,14 @@ from equality import PROMPT
 from served_together import BASE, chain, chain_request
 from torch import Tensor
 
-from eab.caches.base import ForwardBatch
-from eab.caches.tree import TreeCache
+from eab.engine.caches.base import ForwardBatch
+from eab.engine.caches.tree import TreeCache
+from eab.engine.models.machine import is_out_of_memory
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.engine.stopwatch import Stopwatch
-from eab.events import RunEnded
-from eab.models.machine import is_out_of_memory
 from eab.run import fold
+from eab.run.events import RunEnded
 
 OUT_OF_MEMORY = [
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),

@@ -10,10 +10,10 @@ from served_together import (
     mib_of_rows,
 )
 
-from eab.checks.policy import TableModel, random_table
 from eab.engine.fairness import FirstComeFirstServed, NewcomersFirst
 from eab.engine.scheduler import Scheduler
-from eab.events import TokensAppended
+from eab.lessons.checks.policy import TableModel, random_table
+from eab.run.events import TokensAppended
 
 
 @pytest.mark.parametrize(

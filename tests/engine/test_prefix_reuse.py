@@ -31,21 +31,21 @@ from served_together import (
 
 import eab
 from eab.board.messages import board_message
-from eab.caches.prefix_cache import PrefixCache
-from eab.caches.prefixed_tree import PrefixedTreeCache, Prefixes
 from eab.config import BranchingConfig
+from eab.engine.caches.prefix_cache import PrefixCache
+from eab.engine.caches.prefixed_tree import PrefixedTreeCache, Prefixes
 from eab.engine.fairness import FirstComeFirstServed, NewcomersFirst
 from eab.engine.handle import Handle
 from eab.engine.loop import event_stream
+from eab.engine.models.loading import load_model
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
+from eab.engine.what_if.resimulate import resimulate
 from eab.errors import MemoryLimitError
-from eab.events import Event, KvMeasured, RunEnded, StepTimed
 from eab.figures.captions import cost_sentence
 from eab.figures.memory_captions import memory_words
-from eab.models.loading import load_model
 from eab.run import fold
-from eab.what_if.resimulate import resimulate
+from eab.run.events import Event, KvMeasured, RunEnded, StepTimed
 
 ROWS = ("rows_shared", "rows_private", "rows_independent", "paths")
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from made_runs import events_of, run_of
 
-from eab.branching.presets import PRESETS, starting_config
-from eab.checks.policy import TableModel
 from eab.config import BranchingConfig
+from eab.engine.branching.presets import PRESETS, starting_config
+from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.probe import PROBED
-from eab.events import Probed, RunStarted
-from eab.models.huggingface import HuggingFaceModel
+from eab.lessons.checks.policy import TableModel
 from eab.run import RunState
+from eab.run.events import Probed, RunStarted
 from eab.run.threshold import PROBE_FLOOR, PROBE_STEPS, threshold_in_nats
 
 PROMPTS = [

@@ -35,13 +35,13 @@ from served_together import (
     unweighted,
 )
 
-from eab.checks.policy import TableModel
 from eab.config import BranchingConfig, CacheName
 from eab.engine.handle import Handle
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.errors import ConfigError, ModelError, PromptError
-from eab.events import Event, Forked, KvMeasured, RunEnded, RunStarted, Speculated
+from eab.lessons.checks.policy import TableModel
+from eab.run.events import Event, Forked, KvMeasured, RunEnded, RunStarted, Speculated
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tiny_models import tiny
 
 from eab import EntropyAdaptiveBranching
-from eab.checks.policy import TableModel, random_table
 from eab.engine.scoring import UNREAD, UNREAD_SHARE
 from eab.errors import ConfigError, PromptError
+from eab.lessons.checks.policy import TableModel, random_table
 
 PLAIN = {"temperature": 1, "top_p": 1, "chat": False}
 SPELLED = ["a", "b", "ab", "ba", "aba", "<turn>", "<end>"]

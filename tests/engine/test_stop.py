@@ -21,15 +21,15 @@ from eab import token_text
 from eab.analysis.answers import group_answers
 from eab.board.messages import board_message
 from eab.board.still import pieces
-from eab.checks.policy import TableModel, random_table
 from eab.cli import terminal
 from eab.config import BranchingConfig, CacheName, DrafterName
-from eab.events import PathFinished
+from eab.engine.what_if.resimulate import resimulate
 from eab.figures.tables import samples_of_runs_table, samples_table
+from eab.lessons.checks.policy import TableModel, random_table
 from eab.run import RunState, Sample, fold
+from eab.run.events import PathFinished
 from eab.share.exports import to_graphml
 from eab.share.html_page import to_html
-from eab.what_if.resimulate import resimulate
 
 STOP = (" 1 2", "3 3")  # each spans two tokens
 CONFIG = BranchingConfig(

@@ -6,20 +6,20 @@ import pytest
 from tiny_models import tiny, with_large_weights, word_tokenizer
 from torch import nn
 
-from eab.caches.prefix_cache import PrefixCache
-from eab.caches.prefixed_tree import prefix_cache
 from eab.config import BranchingConfig
+from eab.engine.caches.prefix_cache import PrefixCache
+from eab.engine.caches.prefixed_tree import prefix_cache
 from eab.engine.loop import event_stream, stop_when
+from eab.engine.models.base import LanguageModel
+from eab.engine.models.own_cache import with_cache
 from eab.engine.probe import PROBED
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
-from eab.events import Event, RunEnded
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.sweeping import sweep
-from eab.models.base import LanguageModel
-from eab.models.own_cache import with_cache
 from eab.run import fold
+from eab.run.events import Event, RunEnded
 
 CONTEXT, TOKENS = 4096, 2600
 PROMPT = tuple(2 + index * index % 70 for index in range(TOKENS))

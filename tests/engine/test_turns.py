@@ -7,13 +7,13 @@ import pytest
 from equality import PROMPT
 from served_together import BASE, LONG, chain, chain_request, serve_all
 
-from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.engine.fairness import NewcomersFirst
 from eab.engine.handle import Handle
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
-from eab.events import StepTimed, TokensAppended
+from eab.lessons.checks.policy import TableModel, random_table
+from eab.run.events import StepTimed, TokensAppended
 
 WIDE = BranchingConfig(entropy_threshold=0, max_new_tokens=60, max_paths=60, r=1)
 LONG_AND_WIDE = replace(WIDE, min_fork_weight=0, max_new_tokens=200)

@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 from eab.lessons import bundled_runs
-from eab.record.run_file import encode
+from eab.run.record.run_file import encode
 
 # Each visitor's tab reads in its own thread, and a server that has just started knows no type yet.
 SCRIPT = """
 import sys, threading
-from eab.record.run_file import decode
+from eab.run.record.run_file import decode
 
 sys.setswitchinterval(1e-6)
 lines, errors, start = open(sys.argv[1], "rb").read().splitlines(), [], threading.Barrier(8)

@@ -17,7 +17,7 @@ from app.server.model_cache import ModelCache
 from app.server.worker import Worker
 from eab.config import BranchingConfig
 from eab.engine.job import run_job
-from eab.models.loading import load_model
+from eab.engine.models.loading import load_model
 
 ROOM = 30 * 2**20  # bytes for the run: enough for its first steps
 LARGE = BranchingConfig(

@@ -11,8 +11,8 @@ from app.server.model_cache import ModelCache
 from app.server.worker import Worker
 from eab.config import BranchingConfig
 from eab.engine.job import run_job
+from eab.engine.models.loading import load_model
 from eab.labs.jobs import formats_job
-from eab.models.loading import load_model
 
 CONFIG = BranchingConfig(max_new_tokens=8, max_paths=4)
 PROMPT = "w3 w5 w8"

@@ -17,8 +17,6 @@ from msgspec import structs
 from places import ROOT
 
 from eab.analysis.answers import Answer, Answers, group_answers
-from eab.checks.policy import TableModel, random_table
-from eab.events import Event, LimitActed, StepTimed, TokensAppended
 from eab.figures.answers import DRAWN, answers_figure, class_figure
 from eab.figures.captions import (
     answers_sentence,
@@ -32,7 +30,9 @@ from eab.figures.captions import (
 )
 from eab.figures.tables import answers_table, samples_table, steps_table, tokens_table
 from eab.lessons import bundled_runs
+from eab.lessons.checks.policy import TableModel, random_table
 from eab.run import RunState, fold
+from eab.run.events import Event, LimitActed, StepTimed, TokensAppended
 from eab.share.exports import to_graphml, tree_graph
 
 

@@ -3,20 +3,20 @@
 import pytest
 from made_runs import bundled, run_of
 
-from eab.analysis.kv_allocation import SCHEMES, KvAllocation, kv_allocation
-from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
+from eab.engine.what_if.resimulate import resimulate
 from eab.figures.kv_allocation import (
     allocation_figure,
     allocation_sentence,
     allocation_steps_table,
     allocation_table,
 )
+from eab.figures.kv_schemes import SCHEMES, KvAllocation, kv_allocation
 from eab.formatting import human_bytes
 from eab.lessons import bundled_runs
+from eab.lessons.checks.policy import TableModel, random_table
 from eab.run import RunState, fold
 from eab.timing import NOTHING_YET
-from eab.what_if.resimulate import resimulate
 
 
 def small(threshold: float) -> RunState:

@@ -7,9 +7,7 @@ from saying_model import flat_run
 
 from eab import EntropyAdaptiveBranching, Run
 from eab.analysis.seed_means import student
-from eab.checks.policy import TableModel, random_table
 from eab.engine.exploring import repeat
-from eab.events import Labelled, LabelRule, Progressed
 from eab.figures.answers import (
     common_rules,
     comparison_figure,
@@ -17,7 +15,9 @@ from eab.figures.answers import (
     label_pairs,
     pairs_table,
 )
+from eab.lessons.checks.policy import TableModel, random_table
 from eab.run import before_end
+from eab.run.events import Labelled, LabelRule, Progressed
 
 SETTINGS = {"max_new_tokens": 4, "entropy_threshold": 0.8, "temperature": 1, "top_p": 1}
 

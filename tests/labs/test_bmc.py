@@ -3,10 +3,9 @@
 import torch
 from made_runs import bundled_run
 
-from eab.analysis.kv_allocation import Demand, StepRows, best_r_of, demand_of
-from eab.caches.growth import CostModel
-from eab.caches.shape import KVShape
-from eab.events import Progressed
+from eab.engine.caches.growth import CostModel
+from eab.engine.caches.shape import KVShape
+from eab.figures.kv_schemes import Demand, StepRows, best_r_of, demand_of
 from eab.labs import bmc as results
 from eab.labs.bmc import allocations_table, predicted_r
 from eab.labs.charts import chart_figure
@@ -17,6 +16,7 @@ from eab.labs.measure_bmc import (
     sensitivity_to_r,
 )
 from eab.labs.measurement import Report, Values
+from eab.run.events import Progressed
 
 
 def test_the_curve_of_a_run_counts_rows_and_names_the_preferred_r():

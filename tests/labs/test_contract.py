@@ -14,12 +14,13 @@ import pytest
 from transformers import LlamaForCausalLM
 
 from eab.assets import ASSETS
-from eab.caches.growth import CostModel
 from eab.config import BranchingConfig
+from eab.engine.caches.growth import CostModel
 from eab.engine.loop import stop_when
+from eab.engine.models.huggingface import HuggingFaceModel
+from eab.engine.models.loading import load_model
 from eab.engine.request import Request
 from eab.errors import ModelError, RecordError
-from eab.events import Pause, Progressed, RunEnded
 from eab.labs import measure_batching as batching
 from eab.labs import measure_bmc as bmc
 from eab.labs import measure_quantization as measure
@@ -31,8 +32,7 @@ from eab.labs.tuning import sweeping as tuning
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.variants import cache_variants
-from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import load_model
+from eab.run.events import Pause, Progressed, RunEnded
 
 PROMPT = "The sun was hot, so the children"
 SHORT = BranchingConfig(max_new_tokens=4)

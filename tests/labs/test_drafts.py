@@ -9,20 +9,20 @@ from made_runs import run_of
 
 from eab.config import BranchingConfig
 from eab.engine.request import Request
-from eab.events import Speculated
-from eab.labs import drafts
-from eab.labs.charts import chart_figure
-from eab.labs.drafts import DRAFTS, GAINS
-from eab.labs.measure_variants import run_variants
-from eab.labs.measurement import LabEvent, Report, Row
-from eab.labs.variants import draft_length_variants
-from eab.speculation.stats import (
+from eab.engine.speculation.stats import (
     best_length,
     expected_tokens,
     fit_pass_seconds,
     speculation_stats,
     speed_up,
 )
+from eab.labs import drafts
+from eab.labs.charts import chart_figure
+from eab.labs.drafts import DRAFTS, GAINS
+from eab.labs.measure_variants import run_variants
+from eab.labs.measurement import LabEvent, Report, Row
+from eab.labs.variants import draft_length_variants
+from eab.run.events import Speculated
 from eab.timing import NO_DIFFERENCE
 from scripts import claims
 

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 from made_runs import run_of
 
+from eab.engine.models.huggingface import HuggingFaceModel
+from eab.engine.models.loading import load_model
 from eab.errors import PromptError
 from eab.labs.batching import (
     WAYS,
@@ -16,8 +18,6 @@ from eab.labs.batching import (
 )
 from eab.labs.measure_batching import compare_ways
 from eab.labs.measurement import Report
-from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import load_model
 
 STORY = "The sun was hot, so the children"
 LENGTHS = (4, 20, 5, 6, 20)

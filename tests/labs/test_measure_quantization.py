@@ -4,14 +4,14 @@ import pytest
 import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
+from eab.engine.models.huggingface import HuggingFaceModel
+from eab.engine.models.loading import load_model
+from eab.engine.models.sources import EMBEDDED_FOLDER
 from eab.errors import ModelError
 from eab.labs import measure_quantization as measure
 from eab.labs.measure_quantization import log_probabilities, measure_formats
 from eab.labs.measurement import Report
 from eab.labs.quantization import step_timings
-from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import load_model
-from eab.models.sources import EMBEDDED_FOLDER
 from eab.weight_formats import AS_LOADED, PREPACKED
 
 

@@ -17,16 +17,16 @@ from invented_runs import invented_run
 from made_runs import bundled, events_of, run_of
 from processor import needs_compiled
 
-from eab import compiled
-from eab.analysis.kv_allocation import demand_of
-from eab.caches.growth import CostModel
-from eab.caches.shape import KVShape
-from eab.caches.tree import TreeCache
-from eab.events import Progressed, RowsAllocated
+from eab.engine import compiled
+from eab.engine.caches.growth import CostModel
+from eab.engine.caches.shape import KVShape
+from eab.engine.caches.tree import TreeCache
+from eab.figures.kv_schemes import demand_of
 from eab.labs.decode_steps import Calibrator, calibrate
 from eab.lessons import bundled_runs
-from eab.record import dumps, loads
 from eab.run import RunState, fold
+from eab.run.events import Progressed, RowsAllocated
+from eab.run.record import dumps, loads
 
 SHAPE = KVShape(2, 2, 8, torch.float32, torch.device("cpu"), group=2)
 BASE: dict[str, Any] = {"entropy_threshold": 0.8, "max_paths": 7, "max_new_tokens": 24, "seed": 3}

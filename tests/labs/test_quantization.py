@@ -5,7 +5,7 @@ from made_runs import bundled_run, run_of
 from msgspec import structs
 
 from eab.config import BranchingConfig
-from eab.events import RunEnded, StepTimed
+from eab.engine.models.loading import load_model
 from eab.labs import measure_quantization as measure
 from eab.labs.charts import chart_figure
 from eab.labs.measurement import LabBegan, Report, Row, rows_table
@@ -26,8 +26,8 @@ from eab.labs.quantization import (
     step_timings,
 )
 from eab.lessons import bundled_runs
-from eab.models.loading import load_model
 from eab.run import RunState
+from eab.run.events import RunEnded, StepTimed
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
 from training.choices import FIXED_CHOICES, entropy_bits, known_distributions
 

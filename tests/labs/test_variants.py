@@ -11,19 +11,12 @@ from invented_runs import with_each
 from made_runs import run_of
 from tiny_models import with_large_weights
 
-from eab.caches.baselines import DeepCopyCache
 from eab.config import BranchingConfig
+from eab.engine.caches.baselines import DeepCopyCache
 from eab.engine.loop import stop_when
+from eab.engine.models.loading import wrap_model
 from eab.engine.request import Request
 from eab.errors import ConfigError
-from eab.events import (
-    KvMeasured,
-    Probed,
-    Progressed,
-    RunEnded,
-    StepTimed,
-    TokensAppended,
-)
 from eab.figures.captions import cost_sentence
 from eab.figures.memory_captions import memory_sentence
 from eab.formatting import times
@@ -46,8 +39,15 @@ from eab.labs.variants import (
     repeats_of,
     variants_sentence,
 )
-from eab.models.loading import wrap_model
 from eab.run import RunState
+from eab.run.events import (
+    KvMeasured,
+    Probed,
+    Progressed,
+    RunEnded,
+    StepTimed,
+    TokensAppended,
+)
 from eab.timing import NO_DIFFERENCE, TOO_FEW, Timing
 from scripts import claims
 
@@ -250,7 +250,7 @@ class LooksAway(DeepCopyCache):
 
 
 def test_different_values_in_a_cache_are_not_mistaken_for_rounding(running, monkeypatch):
-    monkeypatch.setattr("eab.caches.factory.DeepCopyCache", LooksAway)
+    monkeypatch.setattr("eab.engine.caches.factory.DeepCopyCache", LooksAway)
     compared = folded(running(repeats=0))
     [paged, other, broken, *last] = agreements(compared)
     assert (broken.variant, broken.explained) == ("deep-copy", False)

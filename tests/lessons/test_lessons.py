@@ -10,13 +10,13 @@ from lesson_answers import ANSWERS, highest_entropy
 from lesson_sources import example_events, example_sources
 from places import ROOT
 
+from eab.engine.what_if.resimulate import resimulate
 from eab.lessons import bundled_runs
 from eab.lessons.lesson import Goal, Lesson, QuestionSection, ReadingSection, guide
 from eab.lessons.lesson_files import lessons, numbers_in, sources_of
 from eab.lessons.measures import MEASURES, LessonQuantity, parse
 from eab.lessons.pictures import CALCULATORS, PICTURES, point_at
 from eab.run import RunState, fold
-from eab.what_if.resimulate import resimulate
 
 BY_ID = {lesson.id: lesson for lesson in lessons()}
 each_lesson = pytest.mark.parametrize("lesson", lessons(), ids=list(BY_ID))

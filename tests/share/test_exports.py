@@ -10,17 +10,16 @@ import pandas as pd
 import pytest
 from equality import untimed
 
-from eab import record
 from eab.api.branching import EntropyAdaptiveBranching
 from eab.config import BranchingConfig
 from eab.engine.continuing import continue_from
 from eab.engine.loop import event_stream
+from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.request import Request
-from eab.events import RunStarted
 from eab.figures.tables import steps_table, tokens_table
 from eab.lessons import bundled_runs
-from eab.models.huggingface import HuggingFaceModel
-from eab.run import fold
+from eab.run import fold, record
+from eab.run.events import RunStarted
 from eab.share.exports import as_python
 
 CONFIGS = [

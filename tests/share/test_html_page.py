@@ -21,12 +21,12 @@ from page_data import data_of
 from eab import token_text
 from eab.board.messages import board_message
 from eab.errors import RecordError
-from eab.events import Event, RunStarted
 from eab.lessons import bundled_runs
-from eab.live import files
-from eab.record.run_file import decode
 from eab.run import fold
+from eab.run.events import Event, RunStarted
+from eab.run.record.run_file import decode
 from eab.share.html_page import save_html, to_html
+from eab.share.live import files
 
 HOSTILE = [
     "</script><script>alert(1)</script>",

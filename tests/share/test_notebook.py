@@ -25,14 +25,14 @@ from places import ROOT
 import eab
 from eab.board.messages import board_message
 from eab.board.still import tree_svg
-from eab.caches.base import ForwardBatch
-from eab.checks.policy import TableModel, random_table
+from eab.engine.caches.base import ForwardBatch
+from eab.engine.models.sources import EMBEDDED_FOLDER
 from eab.errors import NotebookError, PromptError
-from eab.events import Event
 from eab.formatting import counted
-from eab.models.sources import EMBEDDED_FOLDER
-from eab.record.run_file import decode
+from eab.lessons.checks.policy import TableModel, random_table
 from eab.run import fold
+from eab.run.events import Event
+from eab.run.record.run_file import decode
 from eab.share import widget as board_widget
 
 NOTEBOOK = ROOT / "notebooks" / "explore.ipynb"

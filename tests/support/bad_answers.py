@@ -7,10 +7,10 @@ from fake_server import Tops
 
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
+from eab.engine.remote.model import RemoteModel, connect
 from eab.engine.request import Request
-from eab.events import Event, Pause, RunEnded
-from eab.remote.model import RemoteModel, connect
 from eab.run import fold
+from eab.run.events import Event, Pause, RunEnded
 
 VOCAB_SIZE = 4096  # of the embedded model that the servers run; so this token does not exist
 PROMPT = "Once upon a time"

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from eab.caches.base import ForwardBatch
-from eab.checks.policy import TableModel, random_table
+from eab.engine.caches.base import ForwardBatch
+from eab.lessons.checks.policy import TableModel, random_table
 
 
 class BreakingModel(TableModel):

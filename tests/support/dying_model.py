@@ -9,9 +9,9 @@ from typing import NoReturn
 from saying_model import STOP, SayingModel
 from torch import Tensor
 
-from eab.caches.base import ForwardBatch
-from eab.checks.policy import random_table
+from eab.engine.caches.base import ForwardBatch
 from eab.errors import ModelError
+from eab.lessons.checks.policy import random_table
 
 PASSES = 6  # forward passes before the process is killed
 

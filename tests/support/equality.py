@@ -14,8 +14,8 @@ from transformers import (
 )
 
 from eab.config import BranchingConfig
-from eab.events import Event, KvMeasured, RowsAllocated, StepTimed
 from eab.run import RunState
+from eab.run.events import Event, KvMeasured, RowsAllocated, StepTimed
 
 PROMPT = "w5 w9 w33 w2"
 EXACT = 1e-9

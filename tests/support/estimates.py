@@ -12,9 +12,9 @@ from equality import processed
 from numpy.typing import NDArray
 from stepping import Sample, Text, samples_of
 
-from eab.branching.policy import Policy
-from eab.checks.policy import TableModel, mean_and_error, random_table
 from eab.config import BranchingConfig
+from eab.engine.branching.policy import Policy
+from eab.lessons.checks.policy import TableModel, mean_and_error, random_table
 
 NOISE = 4.0  # standard errors
 STOP = 5

@@ -218,7 +218,9 @@ def fake_cuda() -> Iterator[Counter[str]]:
     with ExitStack() as stack:
         for name, fake in _instead(waits).items():
             stack.enter_context(mock.patch.object(torch.cuda, name, fake))
-        stack.enter_context(mock.patch("eab.models.huggingface.new_graph_capture", _no_stream))
+        stack.enter_context(
+            mock.patch("eab.engine.models.huggingface.new_graph_capture", _no_stream)
+        )
         guards[_CUDA] = guards[_META]  # which guards nothing
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         torch._C._set_only_lift_cpu_tensors(True)

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from eab.caches.factory import make_cache
-from eab.models.huggingface import HuggingFaceModel
+from eab.engine.caches.factory import make_cache
+from eab.engine.models.huggingface import HuggingFaceModel
 
 Change = Callable[[Any], Any]
 Tops = list[dict[int, float]]  # for each token, the most likely tokens with ln p

@@ -11,8 +11,8 @@ from gguf_files import write
 from raw_gguf import RawFile, raw_file
 from tiny_models import tiny
 
+from eab.engine.models.loading import load_model, load_tokenizer
 from eab.errors import ModelError
-from eab.models.loading import load_model, load_tokenizer
 
 SECONDS = 20
 

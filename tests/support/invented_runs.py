@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec import structs
 
 from eab.config import BranchingConfig
-from eab.events import (
+from eab.run.events import (
     Candidate,
     Event,
     Forked,

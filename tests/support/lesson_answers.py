@@ -5,10 +5,10 @@ code that lessons use.
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from eab.events import Event, Forked, KvMeasured, Predicted
 from eab.labs.batching import shown
 from eab.lessons import bundled_runs
 from eab.run import fold
+from eab.run.events import Event, Forked, KvMeasured, Predicted
 
 
 def of_kind(events: Sequence[Event], kind: type) -> Iterator[object]:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from eab.events import Event
 from eab.lessons import bundled_runs
 from eab.lessons.lesson import Lesson
 from eab.lessons.measures import Sources, bundled_sources
 from eab.run import fold
+from eab.run.events import Event
 
 
 def example_events(lesson: Lesson) -> Sequence[Event]:

@@ -6,9 +6,9 @@ from typing import Any
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
-from eab.events import Event
 from eab.lessons import bundled_runs
 from eab.run import Path, RunState, fold
+from eab.run.events import Event
 
 
 def events_of(

@@ -3,7 +3,7 @@
 from typing import Any
 
 from eab import BranchingConfig, EntropyAdaptiveBranching
-from eab.branching.presets import starting_values
+from eab.engine.branching.presets import starting_values
 
 NEUTRAL = {name: getattr(BranchingConfig(), name) for name in starting_values()}
 

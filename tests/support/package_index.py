@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eab.models.packaged import PackagedModel
+from eab.engine.models.packaged import PackagedModel
 
 WEIGHTS = b"GGUF" + bytes(range(256)) * 4000
 MEMBER = "eab_tiny_model/tiny.gguf"

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from eab import compiled
+from eab.engine import compiled
 
 HAS_BFLOAT16 = torch.backends.cpu.get_cpu_capability() != "AVX2"
 needs_bfloat16 = pytest.mark.skipif(

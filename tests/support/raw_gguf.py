@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eab.models.gguf.header import read_header, read_tensor
+from eab.engine.models.gguf.header import read_header, read_tensor
 
 ALIGNMENT = 32
 

@@ -8,10 +8,10 @@ from invented_runs import CARD, appended, predicted
 
 from eab.analysis.answers import entropy
 from eab.analysis.same_answer import normalised
-from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
-from eab.events import Event, Forked, PathFinished, RunStarted
+from eab.lessons.checks.policy import TableModel, random_table
 from eab.run import RunState, fold
+from eab.run.events import Event, Forked, PathFinished, RunStarted
 
 SAYINGS = [" Paris", " paris.", " the Paris", " Rome", " rome!", " 1.5", " 15"]
 STOP = len(SAYINGS)

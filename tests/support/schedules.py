@@ -1,9 +1,9 @@
 """Requests served in two slots, pass by pass, as written by hand."""
 
 from eab.analysis.schedule import RunInPass, ScheduledPass
-from eab.events import RunEnded
 from eab.labs.batching import ServingRequest, Way, pass_rows
 from eab.labs.measurement import LabBegan, Report, Row
+from eab.run.events import RunEnded
 
 Parts = list[tuple[int, int, int]]  # run, slot, prompt tokens; 0 for a decode pass
 # Two slots. Run 0 writes one token, run 1 writes three, and run 2 one.

@@ -9,14 +9,14 @@ import pytest
 from equality import EXACT, PROMPT, untimed
 from msgspec import Struct, structs
 
-from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig, CacheName
 from eab.engine.handle import Handle
 from eab.engine.loop import event_stream
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
-from eab.events import Event, Reweighted, RunStarted
+from eab.lessons.checks.policy import TableModel, random_table
 from eab.run import fold
+from eab.run.events import Event, Reweighted, RunStarted
 
 FAMILIES = ["llama", "qwen2", "gpt2", "gpt_neox", "opt", "mistral"]
 LONG = " ".join(f"w{(5 * index) % 60 + 2}" for index in range(60))

@@ -4,14 +4,14 @@ import numpy as np
 import torch
 from msgspec import structs
 
-from eab.branching.beam import BeamPolicy
-from eab.branching.own import GivenPolicy
-from eab.branching.policies import make_policy
-from eab.branching.policy import Child, Leaf, Member, Policy, grown
-from eab.branching.random_streams import ROOT
-from eab.branching.sampling import Predictions
-from eab.checks.policy import TableModel
 from eab.config import BranchingConfig
+from eab.engine.branching.beam import BeamPolicy
+from eab.engine.branching.own import GivenPolicy
+from eab.engine.branching.policies import make_policy
+from eab.engine.branching.policy import Child, Leaf, Member, Policy, grown
+from eab.engine.branching.random_streams import ROOT
+from eab.engine.branching.sampling import Predictions
+from eab.lessons.checks.policy import TableModel
 
 Text = tuple[int, ...]
 Sample = tuple[Text, Leaf]

@@ -8,9 +8,9 @@ from typing import Any, Final
 import msgspec
 from invented_runs import appended, invented_run, predicted
 
-from eab import record
-from eab.events import Candidate, Event, Forked, PathPrediction, Predicted
 from eab.lessons import bundled_runs
+from eab.run import record
+from eab.run.events import Candidate, Event, Forked, PathPrediction, Predicted
 
 LINES: Final = (
     gzip.decompress(record.dumps(bundled_runs.events_of(bundled_runs.named("coin.eab"))))

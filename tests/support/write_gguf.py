@@ -16,8 +16,8 @@ import gguf
 import numpy as np
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from eab.models.gguf.header import read_header
-from eab.models.sources import EMBEDDED_FOLDER
+from eab.engine.models.gguf.header import read_header
+from eab.engine.models.sources import EMBEDDED_FOLDER
 
 # The names of settings in transformers, by GGUF key without its architecture prefix
 _KEYS = {
@@ -53,7 +53,7 @@ def write(
     """Write a model and its vocabulary.
 
     Args:
-        model: A model of a family in `eab.models.gguf.architecture.FAMILIES`.
+        model: A model of a family in `eab.engine.models.gguf.architecture.FAMILIES`.
         path: The file.
         add_vocabulary: Adds the fields of the tokenizer.
         architecture: The family's name in llama.cpp.

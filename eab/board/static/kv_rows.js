@@ -1,4 +1,4 @@
-// The books of the tree cache (eab/caches/tree.py and growth.py), without K and V: which rows its
+// The books of the tree cache (eab/engine/caches/tree.py and growth.py), without K and V: which rows its
 // tensors hold, and which of them several live paths read.
 
 /** @import { RunEvent } from "./types.d.ts" */

@@ -1,5 +1,5 @@
 // Runs of the story model on a page without Python: a prompt, Run and Stop. The model runs in a
-// worker (eab/live/static/worker.js, which describes the messages).
+// worker (eab/share/live/static/worker.js, which describes the messages).
 
 /** @import { Board } from "./board.js" */
 /** @import { Message, RunEvent, RunPath, TokenAddress } from "./types.d.ts" */
@@ -60,7 +60,7 @@ export class LivePanel {
     this.begin({ prompt, settings: { seed } });
   }
 
-  /** @param {object} request of a run (eab/live/static/loading.js) */
+  /** @param {object} request of a run (eab/share/live/static/loading.js) */
   begin(request) {
     this.runs += 1;
     this.asked = new Feed(`live ${this.runs}`, "live");

@@ -111,7 +111,7 @@ function promptAndBegunWord(run) {
   return { text: text.slice(0, at), begun: text.slice(at) };
 }
 
-/** The text that the run continues (see RunStarted in eab/events). @param {RunEvent} started */
+/** The text that the run continues (see RunStarted in eab/run/events). @param {RunEvent} started */
 function beginning(started) {
   const { prompt, prompt_texts: texts, continued = 0, messages = [] } = started;
   const [own, kept] = [

@@ -1,4 +1,4 @@
-// The path limit of the policy `fair`, as in eab/branching/fair.py (Fearnhead and Clifford, 2003).
+// The path limit of the policy `fair`, as in eab/engine/branching/fair.py (Fearnhead and Clifford, 2003).
 
 import { fsum } from "./fsum.js";
 

@@ -1,5 +1,5 @@
 // The live and finished paths of a run, and how the decisions of a step change them, as in
-// eab/engine/paths.py and step_events.py: for runs of the story model (eab/live) and recomputed ones.
+// eab/engine/paths.py and step_events.py: for runs of the story model (eab/share/live) and recomputed ones.
 
 /** @import { RunEvent } from "./types.d.ts" */
 import { fearnheadClifford } from "./path_limit.js";
@@ -97,7 +97,7 @@ export function itself(leaf, weight = leaf.weight) {
   return { leaf, token: null, weight, heir: false, becomes: {} };
 }
 
-/** In the order that `eab.events` guarantees. @param {Changes} changes @param {number} step @returns {RunEvent[]} */
+/** In the order that `eab.run.events` guarantees. @param {Changes} changes @param {number} step @returns {RunEvent[]} */
 function asEvents({ dropped, pruned, forked, tokens, weights, finished }, step) {
   return [
     ...(dropped.length ? [{ event: "LimitActed", step, dropped }] : []),

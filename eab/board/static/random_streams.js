@@ -1,4 +1,4 @@
-// Mirrors eab/branching/random_streams.py: a draw depends on (seed, stream key, step, index) alone,
+// Mirrors eab/engine/branching/random_streams.py: a draw depends on (seed, stream key, step, index) alone,
 // so it is the same number in Python and here.
 
 export const ROOT = 0n; // the stream key of the first path

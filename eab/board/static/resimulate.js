@@ -1,5 +1,5 @@
 // A finished run at another threshold or growth step r, computed from its events: the same as
-// eab/what_if/resimulate.py, which drives the engine itself through the recorded decisions. Here
+// eab/engine/what_if/resimulate.py, which drives the engine itself through the recorded decisions. Here
 // are the parts of the engine that a decided run needs: paths, weights, path limit, rows.
 
 /** @import { RunEvent, Unknown } from "./types.d.ts" */

@@ -1,5 +1,5 @@
 // The state of a run after its events, as eab/run does it in Python. Events are those of a run file
-// (eab/record/run_file.py), and every prefix of the list folds.
+// (eab/run/record/run_file.py), and every prefix of the list folds.
 //
 // Left out are texts that were read after the last step (TextScored) and the state of models that
 // keep more than KV rows; pages of such runs come with their message.

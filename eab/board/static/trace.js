@@ -1,4 +1,4 @@
-// The events of a run as decisions, as in eab/what_if/trace.py: what each live path saw at a step,
+// The events of a run as decisions, as in eab/engine/what_if/trace.py: what each live path saw at a step,
 // and what it became.
 
 /** @import { RunEvent } from "./types.d.ts" */

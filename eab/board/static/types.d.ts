@@ -72,7 +72,7 @@ export interface DecidingMessage {
   answers: [words: string, paths: number[]][];
 }
 
-/** A rule that labels texts, or a mark that labels all that follows a token (eab/events/values.py). */
+/** A rule that labels texts, or a mark that labels all that follows a token (eab/run/events/values.py). */
 export interface LabelRule {
   label: string;
   kind: "mark" | "contains" | "pattern" | "json";
@@ -192,7 +192,7 @@ export interface WhatIfRequest {
 
 // ---- runs as events
 
-/** An event as a run file holds it (eab/events), and values in it: any of their fields. */
+/** An event as a run file holds it (eab/run/events), and values in it: any of their fields. */
 // biome-ignore lint/suspicious/noExplicitAny: Python has checked each field
 export type RunEvent = Record<string, any>;
 
@@ -229,7 +229,7 @@ export interface RunStep {
   sentences: Sentences | null; // after it; only `fold` in messages.js knows them
 }
 
-/** Where only the model could say what happens in a recomputed run (eab/what_if/trace.py). */
+/** Where only the model could say what happens in a recomputed run (eab/engine/what_if/trace.py). */
 export interface Unknown {
   step: number;
   path: number;

@@ -11,11 +11,11 @@ from msgspec import Meta
 
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import RecordError
-from eab.events.fields import Count, PromptText, Seconds
 from eab.formatting import quoted
-from eab.record import SUFFIX
-from eab.record.files import checked_id
-from eab.record.typed_json import NotDeclaredError, read
+from eab.run.events.fields import Count, PromptText, Seconds
+from eab.run.record import SUFFIX
+from eab.run.record.files import checked_id
+from eab.run.record.typed_json import NotDeclaredError, read
 
 if TYPE_CHECKING:
     import pandas as pd

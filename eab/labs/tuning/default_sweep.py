@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
-from eab.branching.presets import starting_config
 from eab.config import BranchingConfig
+from eab.engine.branching.presets import starting_config
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt, bundled_prompts
 

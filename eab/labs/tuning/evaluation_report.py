@@ -13,9 +13,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from eab.errors import QuestionsError
-from eab.events import ModelCard, RunEnded
 from eab.labs.measurement import Lab, LabBegan, LabEvent, Report, Row, TextTable
 from eab.labs.measurement import Values as Fields
+from eab.run.events import ModelCard, RunEnded
 
 Values: TypeAlias = NDArray[np.float64]  # (n,), one per question
 Flags: TypeAlias = NDArray[np.bool_]  # (n,)

@@ -2,7 +2,7 @@
 forward pass; or on a Ray cluster, where each worker is an actor that loads the model once.
 
 An item's run at the lowest threshold comes first; the other cells are resimulated from it if that
-is exact (`eab.what_if.resimulate`). The model makes the next run for the rest, and so on.
+is exact (`eab.engine.what_if.resimulate`). The model makes the next run for the rest, and so on.
 """
 
 import logging
@@ -16,23 +16,22 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import structs
 
-from eab import record
-from eab.caches.prefixed_tree import prefix_cache
 from eab.config import BranchingConfig
+from eab.engine.caches.prefixed_tree import prefix_cache
 from eab.engine.loop import event_stream
 from eab.engine.many_runs import ActiveRun, ManyRuns
+from eab.engine.models.base import LanguageModel
+from eab.engine.models.transformers_model import TransformersModel
 from eab.engine.request import Request
+from eab.engine.what_if.resimulate import resimulate
 from eab.errors import EabError, ModelError, RecordError, RunsError
-from eab.events import Event, ModelCard, Probed
 from eab.formatting import quoted
 from eab.labs.tuning.cell import Cell, run_file_name
 from eab.labs.tuning.measure import Measurement, load_rule
 from eab.labs.tuning.sweeping import Item, Outcome, cell_key
-from eab.models.base import LanguageModel
-from eab.models.transformers_model import TransformersModel
-from eab.run import fold
+from eab.run import fold, record
+from eab.run.events import Event, ModelCard, Probed
 from eab.run.threshold import threshold_in_nats
-from eab.what_if.resimulate import resimulate
 
 WARM_UP_TOKENS = 2
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Final, get_args
 
 from msgspec import Meta
 
-from eab.branching.own import own_name
-from eab.branching.presets import OF_PRESETS, PRESETS, START, starting_config
 from eab.config import OF_POLICIES, BranchingConfig, PolicyName
+from eab.engine.branching.own import own_name
+from eab.engine.branching.presets import OF_PRESETS, PRESETS, START, starting_config
 from eab.errors import ConfigError
 from eab.formatting import quoted
 from eab.text_values import listed

@@ -18,16 +18,16 @@ from eab.analysis.uncertainty import uncertainty
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import ConfigError
-from eab.events import LabelRule
 from eab.labs.measurement import Values
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.evaluation_report import GREEDY, INDEPENDENT, SEMANTIC, TREE
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.run import RunState, fold
+from eab.run.events import LabelRule
 
 if TYPE_CHECKING:
-    from eab.caches.prefix_cache import PrefixCache
-    from eab.models.base import LanguageModel
+    from eab.engine.caches.prefix_cache import PrefixCache
+    from eab.engine.models.base import LanguageModel
 
 PART: Final = SENTENCE
 SAME_ANSWER: Final = "content"

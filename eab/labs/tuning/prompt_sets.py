@@ -18,17 +18,17 @@ from typing import Annotated, Any, Final
 from msgspec import Meta
 
 from eab.assets import ASSETS
-from eab.branching.own import GivenPolicy
-from eab.branching.presets import OF_PRESETS, overridden, starting_config
 from eab.config import BranchingConfig
+from eab.engine.branching.own import GivenPolicy
+from eab.engine.branching.presets import OF_PRESETS, overridden, starting_config
 from eab.engine.request import Request
 from eab.errors import ConfigError, QuestionsError, check_one_of
-from eab.events import Message
-from eab.events.chat import prompt_or_messages
-from eab.events.fields import MAX_RULE, PromptText, RuleText
 from eab.formatting import counted, quoted
-from eab.record.files import Line, checked_id, default_id, items_of, lines_of, read_text
-from eab.record.typed_json import NotDeclaredError, read
+from eab.run.events import Message
+from eab.run.events.chat import prompt_or_messages
+from eab.run.events.fields import MAX_RULE, PromptText, RuleText
+from eab.run.record.files import Line, checked_id, default_id, items_of, lines_of, read_text
+from eab.run.record.typed_json import NotDeclaredError, read
 
 QUESTIONS: Final = ASSETS / "questions" / "embedded.jsonl"  # for the embedded model
 STORIES: Final = ASSETS / "questions" / "stories.jsonl"

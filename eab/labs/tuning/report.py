@@ -15,10 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import structs
 
-from eab import record
 from eab.errors import ConfigError, RecordError
-from eab.events import ModelCard, RunEnded
-from eab.events.fields import Count
 from eab.formatting import counted
 from eab.labs import measurement
 from eab.labs.measurement import LabBegan, LabEvent, Row, Value, Values, explained, unpacked
@@ -26,9 +23,11 @@ from eab.labs.tuning.cell import Cell, cell_from_row, cells_table
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import TuningPrompt, check_question
-from eab.record.files import cannot_be_written, checked_id, make_folder, save_whole, write_table
-from eab.record.typed_json import read
-from eab.run import fold
+from eab.run import fold, record
+from eab.run.events import ModelCard, RunEnded
+from eab.run.events.fields import Count
+from eab.run.record.files import cannot_be_written, checked_id, make_folder, save_whole, write_table
+from eab.run.record.typed_json import read
 
 MAX_CELLS: Final = 20_000
 _LAB, _TABLE = "sweep", "cells"
@@ -101,7 +100,7 @@ class TuningReport(measurement.Report):
 
     @property
     def model_name(self) -> str:
-        """The model's name, as in `eab.models.loading`; empty before the start."""
+        """The model's name, as in `eab.engine.models.loading`; empty before the start."""
         return self.began.model if self.began is not None else ""
 
     @property

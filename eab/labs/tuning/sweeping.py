@@ -18,23 +18,23 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 from msgspec import structs
 
-from eab.branching.own import GivenPolicy
-from eab.branching.presets import OF_PRESETS
 from eab.config import SETTINGS, BranchingConfig
+from eab.engine.branching.own import GivenPolicy
+from eab.engine.branching.presets import OF_PRESETS
 from eab.errors import ConfigError, RecordError
-from eab.events import ModelCard, Progressed, RunEnded
 from eab.formatting import counted, human_seconds
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.report import Journal, SweepEvent, plan_of, sweep_began
+from eab.run.events import ModelCard, Progressed, RunEnded
 from eab.settings import Real
 
 if TYPE_CHECKING:
-    from eab.models.base import LanguageModel
+    from eab.engine.models.base import LanguageModel
 
-# Without the model, a finished run can be recomputed for other values of these (eab.what_if).
+# Without the model, eab.engine.what_if can recompute a finished run for other values of these.
 RESIMULATED: Final = ("entropy_threshold", "r")
 
 
@@ -233,7 +233,7 @@ def report_sweep(
     """Make the cells of a grid that are not known; the sweep ends as `failed` if any cell failed.
     RecordError if the known cells, from a stopped sweep, were made with another model.
     """
-    from eab.models.machine import describe_machine
+    from eab.engine.models.machine import describe_machine
 
     card, failures = model.card, list[str]()
     for index, step in enumerate(sweep(model, prompts, grid, known=known)):

@@ -9,11 +9,11 @@ from page_walk import Tab, opened
 
 from app.server.rules import PUBLIC
 from app.state.status import worker
-from eab import record
 from eab.analysis.independent_texts import independent_config
-from eab.events import RunStarted
 from eab.figures.run_comparison import measures_of, takeaway_sentence
 from eab.lessons import bundled_runs
+from eab.run import record
+from eab.run.events import RunStarted
 
 
 @pytest.fixture

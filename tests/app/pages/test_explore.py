@@ -21,12 +21,12 @@ from places import ROOT
 from app.server.batched_runs import BatchedRuns
 from app.state import polling, probe
 from app.state.status import worker
-from eab import record
 from eab.analysis.answers import group_answers
 from eab.config import BranchingConfig
 from eab.engine.request import Request
-from eab.events import Message, TokensAppended
 from eab.lessons import bundled_runs
+from eab.run import record
+from eab.run.events import Message, TokensAppended
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from app.server import rules
 from app.server.rules import PUBLIC
 from app.state.status import model_download, worker
 from app.widgets.status_line import QUESTIONS
-from eab.models import packaged
-from eab.models.packaged import SMOLLM2
+from eab.engine.models import packaged
+from eab.engine.models.packaged import SMOLLM2
 
 SKY, CAPITAL = "Why is the sky blue?", "What is the capital of Australia?"
 SHORT = {"set_max_new_tokens": 8, "set_max_paths": 2}

@@ -11,7 +11,7 @@ from places import ROOT
 from strange_runs import LINES
 
 import eab
-from eab import record
+from eab.run import record
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ import pytest
 from page_walk import Tab, opened
 
 from app.server.store import RUNS, NamedStore, RunStore
-from eab import record
-from eab.run import fold
+from eab.run import fold, record
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from page_walk import Tab, opened
 from app.state.what_if import WhatIfSettings
 from eab.board.messages import deciding_forks
 from eab.config import AllocationStep
-from eab.record.run_file import decode
+from eab.engine.what_if.resimulate import resimulate
 from eab.run import fold
-from eab.what_if.resimulate import resimulate
+from eab.run.record.run_file import decode
 
 EVENTS = bundled("market")
 

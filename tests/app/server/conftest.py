@@ -4,8 +4,8 @@ import pytest
 
 from app.server.model_cache import ModelCache
 from app.server.worker import Worker
+from eab.engine.models.loading import load_model
 from eab.errors import ModelError
-from eab.models.loading import load_model
 
 
 @pytest.fixture(scope="module")

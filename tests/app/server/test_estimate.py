@@ -11,17 +11,17 @@ from page_walk import Tab, opened
 from app.server import admission
 from app.server.admission import QueuePosition, position_in, seconds_until_start
 from app.server.live_run import LiveRun, LiveTask
-from eab.branching.presets import START
 from eab.config import BranchingConfig
+from eab.engine.branching.presets import START
 from eab.engine.job import Job, run_job
 from eab.engine.request import Request
-from eab.events import RunEnded
 from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.report import TuningReport, sweep_began
 from eab.labs.tuning.sweeping import items_of
 from eab.run import RunFold
+from eab.run.events import RunEnded
 
 
 def timed(model: str, max_paths: int, turns: int, seconds: float) -> LiveTask[RunFold]:

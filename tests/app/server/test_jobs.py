@@ -9,7 +9,6 @@ from waiting import ended, wait_until
 from app.server.model_cache import ModelCache
 from app.server.rules import Rules
 from app.server.worker import Worker
-from eab.checks.policy import TableModel, random_table
 from eab.config import BranchingConfig
 from eab.engine.job import Job, extended_run_job, run_job
 from eab.errors import LimitError
@@ -18,7 +17,8 @@ from eab.labs.jobs import comparison_job, formats_job, serving_job, sweep_job
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.variants import cache_variants
-from eab.record import dumps, loads
+from eab.lessons.checks.policy import TableModel, random_table
+from eab.run.record import dumps, loads
 
 RULES = Rules(max_prompt_tokens=5, max_paths=8, kv_limit_mib=3)
 SHORT, LONG = "0 1", "0 1 0 1 0 1"

@@ -16,8 +16,8 @@ from app.server.store import default_store
 from app.state.tab import Details, OpenRun, link_to
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import LinkError
-from eab.events import LabelRule, Message
 from eab.run import RunFold
+from eab.run.events import LabelRule, Message
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200)
 

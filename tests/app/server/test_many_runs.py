@@ -11,13 +11,13 @@ from waiting import ended
 from app.server.live_run import LiveTask
 from app.server.model_cache import ModelCache
 from app.server.worker import Remembered, Worker
-from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
+from eab.engine.caches.tree import TreeCache
 from eab.engine.generation import Generation
 from eab.engine.job import run_job
+from eab.engine.models.huggingface import HuggingFaceModel
 from eab.labs.jobs import comparison_job
 from eab.labs.variants import cache_variants
-from eab.models.huggingface import HuggingFaceModel
 from eab.run import RunFold
 
 RUNS = 60

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from app.server.model_cache import FREE, ModelCache
-from eab.models import machine
+from eab.engine.models import machine
 
 
 class Loads(ModelCache):

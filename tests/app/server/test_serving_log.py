@@ -12,8 +12,8 @@ from app.server.worker import Worker
 from app.widgets import batching
 from eab.config import BranchingConfig
 from eab.engine.job import run_job
-from eab.events import StepTimed
-from eab.models.loading import load_model
+from eab.engine.models.loading import load_model
+from eab.run.events import StepTimed
 
 CONFIG = BranchingConfig(max_new_tokens=20, max_paths=2, seed=1)
 SECRET = "Once upon a time, there was a secret prompt. It"

@@ -19,8 +19,8 @@ from msgspec import structs
 from app.server import rules
 from app.server.store import RUNS, SWEEPS, NamedStore, default_store, default_sweep_store
 from eab.errors import RecordError, StoreError
-from eab.events import RunEnded
 from eab.labs.tuning.report import TuningReport, dumps, sweep_began
+from eab.run.events import RunEnded
 
 EVENTS = tuple(bundled("coin"))
 Store = NamedStore[Any]

@@ -14,13 +14,12 @@ from app.server import unfinished
 from app.server.live_run import LiveRun, LiveTask
 from app.server.store import RUNS, SWEEPS, NamedStore, RunStore
 from app.server.unfinished import RUN, SWEEP, Keeper, Unfinished
-from eab import record
 from eab.engine.job import Job, run_job
 from eab.engine.request import Request
-from eab.events import Event, Pause, RunEnded
 from eab.labs.tuning.report import TuningReport
 from eab.lessons import bundled_runs
-from eab.run import fold
+from eab.run import fold, record
+from eab.run.events import Event, Pause, RunEnded
 
 EVENTS = record.load("assets/runs/coin.eab")
 ENDS = [count for count, event in enumerate(EVENTS, start=1) if isinstance(event, Pause)]

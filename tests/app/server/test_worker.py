@@ -18,15 +18,15 @@ from app.server.rules import PRIVATE
 from app.server.worker import Worker
 from eab.config import BranchingConfig
 from eab.engine.job import run_job
+from eab.engine.models.loading import load_model
 from eab.engine.probe import PROBED
-from eab.events import RunEnded
 from eab.figures.captions import cost_sentence
 from eab.labs.jobs import comparison_job
 from eab.labs.measurement import Report
 from eab.labs.variants import agree, cache_variants
 from eab.lessons import bundled_runs
-from eab.models.loading import load_model
 from eab.run import RunFold
+from eab.run.events import RunEnded
 from eab.run.threshold import probe_config
 
 CONFIG = BranchingConfig(max_new_tokens=12, max_paths=4)

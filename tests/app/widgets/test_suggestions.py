@@ -12,11 +12,11 @@ from app.server.rules import PUBLIC
 from app.widgets.status_line import suggestion
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
+from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.request import Request
-from eab.events import RunEnded
 from eab.lessons import bundled_runs
-from eab.models.huggingface import HuggingFaceModel
 from eab.run import fold
+from eab.run.events import RunEnded
 
 QUIET = BranchingConfig(entropy_threshold=6.0, max_new_tokens=12)
 

@@ -13,8 +13,8 @@ from saying_model import exact_answers, saying_model
 from eab.analysis.answers import entropy
 from eab.analysis.same_answer import RULES
 from eab.config import BranchingConfig
+from eab.engine.models.loading import load_model
 from eab.errors import QuestionsError
-from eab.events import ModelCard
 from eab.labs.measurement import LabBegan, Report, Row
 from eab.labs.tuning.evaluation_report import (
     AURAC,
@@ -37,7 +37,7 @@ from eab.labs.tuning.evaluation_report import (
 from eab.labs.tuning.measure import answer_rows, brier_score
 from eab.labs.tuning.pictures import evaluation_figure
 from eab.labs.tuning.prompt_sets import Question
-from eab.models.loading import load_model
+from eab.run.events import ModelCard
 
 PAIRED = "tree - independent"
 

@@ -5,8 +5,8 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.branching.presets import START, starting_config
 from eab.config import BranchingConfig
+from eab.engine.branching.presets import START, starting_config
 from eab.labs.tuning.grid import Grid
 
 THRESHOLDS = [0.3, 0.65, 1.2]

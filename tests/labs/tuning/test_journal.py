@@ -12,7 +12,6 @@ from msgspec import structs
 from saying_model import saying_model
 from tiny_models import tiny, word_tokenizer
 
-from eab import record
 from eab.api.arguments import language_model
 from eab.config import BranchingConfig
 from eab.errors import RecordError
@@ -22,7 +21,7 @@ from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.report import JOURNAL, TABLE, read_cells
 from eab.labs.tuning.sweeping import SweepStep, sweep
-from eab.run import fold
+from eab.run import fold, record
 
 MODEL = saying_model(3)
 PROMPTS = [TuningPrompt(name, Question("0", (), {}, "")) for name in ("a", "b")]

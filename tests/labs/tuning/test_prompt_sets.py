@@ -12,8 +12,8 @@ from any_config import CONFIGS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.branching.presets import PRESETS, starting_config
 from eab.config import BranchingConfig
+from eab.engine.branching.presets import PRESETS, starting_config
 from eab.engine.request import Request
 from eab.errors import ConfigError, EabError
 from eab.labs.tuning.grid import Grid

@@ -15,6 +15,8 @@ from saying_model import exact_answers, saying_model
 from eab import Run
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
+from eab.engine.models.base import LanguageModel
+from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.request import Request
 from eab.errors import ConfigError, RecordError
 from eab.labs.tuning.cell import Cell, cell_from_row, cells_table
@@ -24,8 +26,6 @@ from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt, labelled_prompt
 from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.sweeping import cell_key, report_sweep, sweep
-from eab.models.base import LanguageModel
-from eab.models.huggingface import HuggingFaceModel
 from eab.run import fold
 
 HALVES = {"heads.": 0.5, "tails.": 0.5}

@@ -1,0 +1,103 @@
+"""The filters keep exactly the tokens that transformers keeps, which sorts the whole vocabulary."""
+
+import math
+
+import pytest
+import torch
+from equality import filtered
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eab.config import BranchingConfig
+from eab.engine.branching import filters
+
+DTYPES = [torch.float32, torch.float64]
+
+
+def assert_as_sorted(logits: torch.Tensor, config: BranchingConfig) -> None:
+    before = logits.clone()
+    assert torch.equal(filters.filtered(logits, config), filtered(logits, config))
+    assert torch.equal(logits, before)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> torch.Tensor:
+    """Logits like a model's; flat or equal ones; rounded to bfloat16; with impossible tokens."""
+    size = draw(st.sampled_from([1, 2, 7, 40, 300, 8_192, 20_011, 33_000]))
+    rows = draw(st.integers(1, 3))
+    random = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    logits = torch.randn(rows, size, generator=random, dtype=torch.float64)
+    logits *= draw(st.sampled_from([0.0, 1e-6, 0.01, 0.5, 2.0, 5.0, 30.0]))
+    if draw(st.booleans()):  # a few likely tokens
+        some = torch.randint(size, (rows, 40), generator=random)
+        logits.scatter_add_(1, some, 12 * torch.rand(rows, 40, generator=random).double())
+    if draw(st.booleans()):
+        logits[
+            torch.rand(rows, size, generator=random) < draw(st.sampled_from([0.3, 0.99]))
+        ] = -math.inf
+        logits[:, draw(st.integers(0, size - 1))] = 1.0
+    if draw(st.booleans()):
+        logits = logits.bfloat16()
+    return logits.to(draw(st.sampled_from(DTYPES)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    logits=batches(),
+    top_k=st.one_of(st.none(), st.sampled_from([1, 5, 50, 1000])),
+    top_p=st.one_of(st.sampled_from([0.01, 0.5, 0.9, 0.95, 0.999, 1.0]), st.floats(0.01, 1.0)),
+    temperature=st.sampled_from([0.3, 1.0, 1.7]),
+)
+def test_top_k_and_top_p_keep_the_tokens_that_sorting_keeps(logits, top_k, top_p, temperature):
+    assert_as_sorted(
+        logits, BranchingConfig(top_k=top_k or 0, top_p=top_p, temperature=temperature)
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    logits=batches(),
+    min_p=st.one_of(st.sampled_from([0.0, 1e-9, 0.05, 0.5, 1.0]), st.floats(0.0, 1.0)),
+    others=st.sampled_from([{}, {"top_k": 50}, {"top_p": 0.9}, {"top_k": 5, "top_p": 0.6}]),
+    temperature=st.sampled_from([0.3, 1.0, 1.7]),
+)
+def test_min_p_applies_after_top_k_and_top_p_as_in_transformers(logits, min_p, others, temperature):
+    assert_as_sorted(logits, BranchingConfig(min_p=min_p, temperature=temperature, **others))
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.01, 1.5, 6.0])
+@pytest.mark.parametrize("low_precision", [False, True])
+def test_filters_agree_with_sorting_in_a_vocabulary_of_real_size(scale, low_precision):
+    logits = scale * torch.randn(3, 151_936, generator=torch.Generator().manual_seed(4))
+    if low_precision:
+        logits = logits.bfloat16().float()
+    for settings_ in ({"top_k": 50}, {"top_p": 0.95}, {"top_k": 2000, "top_p": 0.6}):
+        assert_as_sorted(logits, BranchingConfig(**settings_))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_boundary_that_rounding_could_move_is_the_one_that_sorting_finds(dtype):
+    """Probabilities whose sum is exactly top-p, whatever the order of addition."""
+    halves = torch.arange(1, 40_001, dtype=dtype).clamp(max=30) * -math.log(2)
+    for top_p in (0.5, 0.75, 1 - 2**-10):
+        for order in range(4):
+            mixed = torch.randperm(len(halves), generator=torch.Generator().manual_seed(order))
+            assert_as_sorted(halves[mixed][None], BranchingConfig(top_p=top_p))
+
+
+def test_nan_scores_stay_nan():
+    logits = torch.zeros(1, 20_000)
+    logits[0, 7] = math.nan
+    for settings_ in ({"top_k": 5}, {"top_p": 0.9}, {"min_p": 0.1}):
+        assert filters.filtered(logits, BranchingConfig(**settings_)).isnan().any()
+
+
+def test_confident_logits_are_filtered_without_sorting(monkeypatch):
+    def refuse(*_: object) -> None:
+        raise AssertionError("sorted")
+
+    logits = torch.randn(4, 50_257, generator=torch.Generator().manual_seed(1))
+    logits[:, 1000:1020] += 12
+    monkeypatch.setattr(filters, "_top_p_of_sorted", refuse)
+    monkeypatch.setattr(filters, "_sorted_with_places", refuse)
+    filters.filtered(logits, BranchingConfig(top_k=20, top_p=0.9))

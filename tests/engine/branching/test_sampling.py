@@ -1,0 +1,225 @@
+"""Entropy and filters of the processed distribution, and draws from it."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from equality import processed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eab.config import BranchingConfig
+from eab.engine.branching.sampling import CANDIDATES, Predictions, RestDraw
+
+PLAIN = BranchingConfig()
+LAST = 1 - 2.0**-53
+DTYPES = [torch.float32, torch.float64]
+
+
+def predictions(
+    probabilities: list[list[float]], dtype: torch.dtype = torch.float64, **settings: object
+) -> Predictions:
+    logits = torch.tensor(probabilities, dtype=torch.float64).log().to(dtype)
+    return Predictions(logits, BranchingConfig(**settings))
+
+
+@pytest.mark.parametrize("size", [2, 7, 50_257])
+def test_the_entropy_of_equal_probabilities_is_the_logarithm_of_their_number(size):
+    equal = torch.zeros(1, size, dtype=torch.float64)
+    assert Predictions(equal, PLAIN).entropies == pytest.approx([math.log(size)])
+
+
+def test_the_entropy_of_a_certain_token_is_zero_without_nan():
+    sure = torch.full((1, 9), -math.inf)
+    sure[0, 4] = 3.0
+    assert Predictions(sure, PLAIN).entropies == [0.0]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.lists(st.integers(0, 3), min_size=30, max_size=30), min_size=1, max_size=4))
+def test_equally_likely_tokens_come_in_the_order_of_their_ids_as_with_argmax(levels):
+    logits = torch.tensor(levels, dtype=torch.float64)
+    found = Predictions(logits, BranchingConfig(top_k=9))
+    for row, tokens, probabilities in zip(
+        logits, found.top_tokens, found.top_probabilities, strict=True
+    ):
+        listed = list(zip(probabilities, (-token for token in tokens), strict=True))
+        assert listed == sorted(listed, reverse=True)
+        assert (row[tokens] == row.sort(descending=True).values[: len(tokens)]).all()
+    log_probs = found.log_prob(range(len(levels)), [tokens[1] for tokens in found.top_tokens])
+    seconds = [probabilities[1] for probabilities in found.top_probabilities]
+    assert log_probs == pytest.approx([math.log(one) for one in seconds])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_low_precision_logits_are_processed_in_float32(dtype):
+    logits = torch.randn(3, 40, generator=torch.Generator().manual_seed(1)).to(dtype)
+    assert Predictions(logits, PLAIN).entropies == Predictions(logits.float(), PLAIN).entropies
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [{}, {"temperature": 1.7, "top_k": 12, "top_p": 0.85}, {"top_k": 999, "top_p": 0.01}],
+    ids=str,
+)
+def test_entropies_and_log_probabilities_are_those_of_transformers_after_filtering(filters):
+    logits = 3 * torch.randn(6, 60, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    config = BranchingConfig(**filters)
+    expected, found = processed(logits, config), Predictions(logits, config)
+    entropies = torch.special.entr(expected.exp()).sum(-1)
+    assert found.entropies == pytest.approx(entropies.tolist(), abs=1e-12)
+    everywhere = zip(*itertools.product(range(6), range(60)), strict=True)
+    assert found.log_prob(*everywhere) == pytest.approx(expected.flatten().tolist(), abs=1e-12)
+
+
+def test_there_are_as_many_top_tokens_as_a_fork_may_need():
+    logits = torch.zeros(1, 40)
+    assert len(Predictions(logits, PLAIN).top_tokens[0]) == CANDIDATES
+    assert len(Predictions(logits, BranchingConfig(branch_factor=13)).top_tokens[0]) == 13
+    assert len(Predictions(logits[:, :3], PLAIN).top_tokens[0]) == 3
+
+
+@settings(max_examples=150)
+@given(
+    weights=st.lists(
+        st.sampled_from([0.0, 0.0, 1e-30, 1e-9, 0.3, 1.0]), min_size=2, max_size=40
+    ).filter(any),
+    uniform=st.one_of(st.sampled_from([0.0, 2.0**-53, 0.5, LAST]), st.floats(0, LAST)),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_a_draw_never_returns_a_token_of_probability_zero(weights, uniform, dtype):
+    found = Predictions(torch.tensor([weights], dtype=torch.float64).log().to(dtype), PLAIN)
+    [token] = found.draw([0], [uniform])
+    assert weights[token] > 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [3, 1000, 150_000])
+def test_the_lowest_and_highest_draws_reach_the_first_and_last_possible_tokens(dtype, size):
+    logits = torch.full((2, size), 0.0, dtype=dtype)
+    logits[:, [0, -1]] = -math.inf
+    assert Predictions(logits, PLAIN).draw([0, 1], [0.0, LAST]) == [1, size - 2]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tokens_that_are_not_excluded_are_drawn_with_their_probabilities(dtype):
+    found, many = predictions([[0.5, 0.3, 0.1, 0.1]], dtype), 20_000
+    uniforms = [(index + 0.5) / many for index in range(many)]
+    drawn = torch.tensor(found.draw([0] * many, uniforms, excluded=[[0]] * many))
+    counts = torch.bincount(drawn) / many
+    assert counts.tolist() == pytest.approx([0.0, 0.6, 0.2, 0.2], abs=2 / many)
+
+
+def test_excluding_tokens_does_not_change_the_distribution():
+    found = predictions([[0.5, 0.5], [0.9, 0.1]])
+    assert found.draw([0, 1], [0.1, 0.1], excluded=[[0], [0]]) == [1, 1]
+    assert found.draw([0, 1], [0.1, 0.1]) == [0, 0]
+    assert found.log_prob([0, 1], [0, 0]) == pytest.approx([math.log(0.5), math.log(0.9)])
+
+
+def test_nothing_is_drawn_when_every_token_is_excluded():
+    found = predictions([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
+    assert found.draw([0, 1], [0.4, 0.4], excluded=[[0, 1], [0, 1]]) == [None, 2]
+    assert found.draw([], []) == []
+
+
+@pytest.mark.parametrize("size", [3, 255, 256, 257, 1000])
+def test_a_draw_inverts_the_cumulative_sum_over_the_whole_vocabulary(size):
+    generator = torch.Generator().manual_seed(size)
+    weights = torch.rand(1, size, dtype=torch.float64, generator=generator)
+    weights[0, ::3] = 0.0
+    probs = weights / weights.sum()
+    found = Predictions(probs.log(), PLAIN)
+    uniforms = [0.0, LAST, *torch.rand(300, dtype=torch.float64, generator=generator).tolist()]
+    drawn = [found.draw([0], [uniform])[0] for uniform in uniforms]
+    expected = torch.searchsorted(
+        probs[0].cumsum(0), torch.tensor(uniforms, dtype=torch.float64), right=True
+    )
+    assert drawn == expected.clamp(max=int(probs[0].nonzero()[-1])).tolist()
+
+
+RUNS = [
+    (PLAIN, 2),
+    (BranchingConfig(temperature=0.6), 1),
+    (BranchingConfig(temperature=0.6, branch_factor=13), 3),
+    (BranchingConfig(top_k=5), 1),
+    (BranchingConfig(top_p=0.7, temperature=1.4), 2),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_runs_with_different_settings_get_the_predictions_and_draws_of_each_alone(dtype):
+    counts = [count for _, count in RUNS]
+    total = sum(counts)
+    logits = 3 * torch.randn(total, 600, generator=torch.Generator().manual_seed(4)).to(dtype)
+    uniforms = [(0.37 * index) % 1 for index in range(total)]
+    together = Predictions(logits, RUNS)
+    rests = [
+        RestDraw(index, 1 - one, together.top_tokens[index][:2])
+        for index, one in enumerate(uniforms)
+    ]
+    together.draw_next(uniforms, rests[1::2])
+    first = 0
+    for (config, count), found in zip(RUNS, together.split(counts), strict=True):
+        alone = Predictions(logits[first : first + count], config)
+        own = [
+            RestDraw(rest.index - first, rest.uniform, rest.excluded)
+            for rest in rests[1::2]
+            if first <= rest.index < first + count
+        ]
+        alone.draw_next(uniforms[first : first + count], own)
+        assert found.entropies == alone.entropies
+        assert (found.drawn, found.rests) == (alone.drawn, alone.rests)
+        assert sum(token is not None for token in found.rests) == len(own)
+        for index in range(count):
+            listed = len(alone.top_tokens[index])
+            assert found.top_tokens[index][:listed] == alone.top_tokens[index]
+            assert not any(found.top_probabilities[index][listed:])
+            asked = ([index], [alone.drawn[index]])
+            assert found.log_prob(*asked) == alone.log_prob(*asked)
+        first += count
+
+
+def test_a_rest_draw_equals_a_draw_with_the_excluded_tokens_masked():
+    logits = torch.randn(3, 700, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    found = Predictions(logits, PLAIN)
+    excluded = [found.top_tokens[index][: index + 1] for index in range(3)]
+    found.draw_next([0.2, 0.5, 0.8], [RestDraw(2, 0.6, excluded[2]), RestDraw(0, 0.1, excluded[0])])
+    assert found.drawn == found.draw(range(3), [0.2, 0.5, 0.8])
+    masked = logits.clone()
+    for row, tokens in enumerate(excluded):
+        masked[row, tokens] = -math.inf
+    expected = Predictions(masked, PLAIN).draw(range(3), [0.1, 0.0, 0.6])
+    assert found.rests == [expected[0], None, expected[2]]
+
+
+def test_nan_logits_of_one_run_do_not_affect_the_other_runs():
+    logits = torch.randn(2, 300, generator=torch.Generator().manual_seed(6))
+    logits[0] = math.nan
+    both = Predictions(logits, [(PLAIN, 1), (PLAIN, 1)])
+    both.draw_next([0.5, 0.5], [])
+    alone = Predictions(logits[1:], PLAIN)
+    alone.draw_next([0.5], [])
+    assert both.drawn == [None, *alone.drawn]
+    assert math.isnan(both.entropies[0])
+    assert both.entropies[1:] == alone.entropies
+
+
+@pytest.mark.parametrize("offset", [0.0, -100.0, 1e4, -1e9])
+@pytest.mark.parametrize("temperature", [0.01, 0.5, 1.0])
+def test_a_common_offset_of_the_logits_rounds_nothing_away(offset, temperature):
+    logits = torch.randn(3, 500, generator=torch.Generator().manual_seed(1)) * temperature + offset
+    exact = (
+        (logits.double() - logits.double().amax(dim=-1, keepdim=True)) / temperature
+    ).log_softmax(-1)
+    config = replace(PLAIN, temperature=temperature)
+    found = Predictions(logits, config)
+    entropies = -(exact.exp() * exact).nansum(dim=-1)
+    assert found.entropies == pytest.approx(entropies.tolist(), abs=1e-5)
+    rows = [row for row in range(3) for _ in range(500)]
+    log_probs = found.log_prob(rows, [*range(500)] * 3)
+    assert log_probs == pytest.approx(exact.flatten().tolist(), abs=1e-5)
+    largest = logits.topk(4).values
+    torch.testing.assert_close(found.best_logits(4, temperature), largest, rtol=1e-6, atol=1e-5)

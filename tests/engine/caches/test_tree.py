@@ -1,0 +1,149 @@
+"""The rows of the tree cache: when they are reused, how the tensors grow, and how a run's events
+describe them. test_all_caches.py compares its attention with that without a cache.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from made_runs import events_of
+
+from eab.engine.caches.shape import KVShape
+from eab.engine.caches.tree import TreeCache
+from eab.errors import MemoryLimitError
+from eab.lessons.checks.policy import TableModel, random_table
+from eab.run import RunState
+from eab.run.events import KvMeasured, RowsAllocated
+
+ROOM = 2**30
+SHAPE = KVShape(2, 2, 4, torch.float32, torch.device("cpu"))
+
+
+def tensors(cache: TreeCache) -> list[torch.Tensor]:
+    return [*cache._keys, *cache._values]
+
+
+def fill(cache: TreeCache, paths: Sequence[int], count: int) -> list[int]:
+    """Prepare `count` new tokens per path, and return their rows."""
+    cache.prepare(paths, [[1] * count for _ in paths])
+    return cache._rows.tolist()
+
+
+def test_rows_of_a_released_path_are_reused_before_the_tensors_grow():
+    cache = TreeCache(SHAPE, 4, ROOM)
+    fill(cache, [0], 3)
+    cache.fork(0, [1, 2])
+    assert fill(cache, [1, 2], 2) == [3, 4, 5, 6]
+    rows = cache.rows
+    cache.release(1)
+    assert fill(cache, [2], 2) == [3, 4]
+    assert cache.rows == rows
+
+
+@pytest.mark.parametrize("r", [1, 2, 7])
+def test_the_tensors_grow_by_the_rows_of_r_steps_and_keep_their_content(r):
+    cache = TreeCache(SHAPE, r, ROOM)
+    assert cache.prepare([0], [[1, 2, 3]]).growths[0].rows == max(3, r)
+    for tensor in tensors(cache):
+        tensor.copy_(torch.randn_like(tensor))
+    before = [tensor.clone() for tensor in tensors(cache)]
+    bytes_before, rows = cache.bytes_held, cache.rows
+    cache.fork(0, [1, 2])
+    growth = cache.prepare([1, 2], [[5] * 20, [6] * 20]).growths[0]
+    assert growth.rows == cache.rows == max(43, rows + 2 * r)
+    assert (growth.rows_copied, growth.bytes_copied) == (rows, bytes_before)
+    assert growth.peak_bytes == cache.bytes_held + bytes_before // 4
+    for old, new in zip(before, tensors(cache), strict=True):
+        assert torch.equal(new[:, :rows], old)
+        assert not new[:, rows:].any()
+
+
+@pytest.mark.parametrize(("r", "growths"), [(1, 12), (5, 3), (12, 1)])
+def test_r_counts_decode_steps_of_all_paths(r, growths):
+    cache = TreeCache(SHAPE, r, ROOM)
+    cache.reserve(1, 12)
+    fill(cache, [0], 1)
+    cache.fork(0, [1, 2, 3])
+    assert sum(cache.prepare([1, 2, 3], [[4]] * 3).growths != () for _ in range(12)) == growths
+
+
+def test_the_last_growth_takes_free_rows_into_account():
+    cache = TreeCache(SHAPE, 5, ROOM)
+    fill(cache, [0], 1)
+    cache.fork(0, [1, 2, 3])
+    for steps_left in (2, 1):
+        cache.reserve(0, steps_left)
+        fill(cache, [1, 2, 3], 1)
+    assert cache.rows == 1 + 3 + 3
+
+
+def test_the_tensors_shrink_when_more_than_half_of_them_is_free(monkeypatch):
+    monkeypatch.setattr("eab.engine.caches.growth.LEAST_GIVEN_BACK", 0)
+    cache = TreeCache(SHAPE, 1, ROOM)
+    fill(cache, [0], 2)
+    cache.fork(0, [1, 2, 3, 4])
+    fill(cache, [1, 2, 3, 4], 4)
+    assert cache.rows == 18
+    numbers = torch.arange(18.0).view(1, -1, 1)
+    for tensor in tensors(cache):
+        tensor.copy_(numbers.expand_as(tensor))
+    cache.release(1)
+    assert not cache.prepare([2, 3, 4], [[1]] * 3).growths, "17 rows are in use"
+    cache.release(2)
+    cache.release(4)
+    [growth] = cache.prepare([3], [[1]]).growths  # 7 rows, the new one, and one for the next step
+    assert (growth.rows, growth.rows_copied, growth.r) == (9, 7, 0)
+    assert cache._rows.tolist() == [7]
+    for tensor in tensors(cache):
+        assert tensor[0, :, 0].tolist() == [0, 1, 10, 11, 12, 13, 3, 0, 0], (
+            "in the order of the text"
+        )
+    assert cache.usage([3]).bytes_held == 9 * SHAPE.row_bytes
+
+
+@pytest.mark.parametrize("r", ["auto", 40])
+def test_near_the_limit_the_tensors_grow_only_up_to_it(r):
+    cache = TreeCache(SHAPE, r, byte_limit=107 * SHAPE.row_bytes)
+    cache.reserve(0, 50)
+    fill(cache, [0], 90)
+    cache.fork(0, [1, 2])
+    for _ in range(8):
+        fill(cache, [1, 2], 1)
+    assert cache.rows == 107
+    with pytest.raises(MemoryLimitError, match="a smaller r"):
+        fill(cache, [1, 2], 1)
+    assert cache.rows == 107
+
+
+def test_every_path_of_a_run_sees_exactly_its_own_tokens():
+    model = TableModel(random_table(3, 7), stop_ids=[6])
+    settings = {"entropy_threshold": 0.5, "max_paths": 9, "max_new_tokens": 20, "r": 2, "seed": 4}
+    started, *events = events_of(model, "2 5 1", **settings)
+    run = RunState(started)
+    for event in events:
+        if isinstance(event, KvMeasured):
+            means = [
+                np.mean([2, 5, 1, *(token.id for token in run.tokens(rows.path))])
+                for rows in event.usage.paths
+            ]
+            assert model.seen[event.step] == pytest.approx(means, abs=1e-12)
+        run.apply(event)
+    assert len(model.seen) == len(run.steps) == 20
+
+
+def test_the_bytes_in_the_events_match_the_rows():
+    model = TableModel(random_table(1, 6))
+    settings = {"entropy_threshold": 0.5, "max_paths": 8, "max_new_tokens": 15, "r": 3}
+    rows = 0
+    for event in events_of(model, "0 1 2 3", **settings):
+        if isinstance(event, RowsAllocated):
+            assert event.growth.rows_copied == rows
+            assert event.growth.bytes_copied == rows * model.kv_shape.row_bytes
+            rows = event.growth.rows
+        if isinstance(event, KvMeasured):
+            usage = event.usage
+            assert usage.bytes_held == rows * model.kv_shape.row_bytes
+            assert usage.rows_shared + usage.rows_private + usage.rows_spare == rows
+            assert usage.rows_private == sum(path.private for path in usage.paths)
+            assert all(path.shared + path.private == 4 + event.step for path in usage.paths)

@@ -1,0 +1,169 @@
+"""Attention that is compiled for this processor equals attention with explicit scores."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from processor import needs_compiled
+from row_lists import lists_of
+from torch import Tensor
+
+from eab.engine.caches.rows_read import ListedRows
+from eab.engine.caches.shape import ORDINARY, KVShape, LayerAttention
+
+SIZES = (16, 32, 64, 128, 256)
+CPU = torch.device("cpu")
+
+pytestmark = needs_compiled
+
+
+def numbers(*shape: int, seed: int, scale: float = 1.0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale
+
+
+def some_rows(tokens: int, rows: int, seed: int) -> np.ndarray:
+    """Which rows each token sees: at least one."""
+    random = np.random.default_rng(seed)
+    seen = random.random((tokens, rows)) < random.random((tokens, 1))
+    seen[np.arange(tokens), random.integers(0, rows, tokens)] = True
+    return seen
+
+
+def listed(seen: np.ndarray) -> ListedRows:
+    return ListedRows(lists_of(seen))
+
+
+def exact(
+    query: Tensor, keys: Tensor, values: Tensor, seen: np.ndarray, scale: float
+) -> tuple[Tensor, Tensor]:
+    """The output, (H, T, D), and the log-sum-exp, (H, T), in float64."""
+    group = len(query) // len(keys)
+    keys, values = (rows.double().repeat_interleave(group, 0) for rows in (keys, values))
+    scores = query.double() @ keys.transpose(1, 2) * scale
+    scores = scores.masked_fill(~torch.from_numpy(seen), float("-inf"))
+    return scores.softmax(-1) @ values, scores.logsumexp(-1)
+
+
+@given(
+    size=st.sampled_from(SIZES),
+    groups=st.integers(1, 3),
+    group=st.sampled_from((1, 2, 3, 7)),
+    tokens=st.integers(1, 9),
+    rows=st.integers(1, 300),
+    loudness=st.sampled_from((0.0, 0.3, 1.0, 30.0)),
+    threads=st.integers(1, 3),
+    seed=st.integers(0, 1000),
+)
+@torch.inference_mode()
+def test_it_equals_exact_attention(size, groups, group, tokens, rows, loudness, threads, seed):
+    query = numbers(tokens, groups * group, size, seed=seed, scale=loudness).transpose(0, 1)
+    keys, values = (numbers(groups, rows, size, seed=seed + index) for index in (1, 2))
+    seen = some_rows(tokens, rows, seed)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        out, lse = listed(seen).attend_with_lse(query, keys, values, size**-0.5)
+    finally:
+        torch.set_num_threads(before)
+    expected, expected_lse = exact(query, keys, values, seen, size**-0.5)
+    torch.testing.assert_close(out.double(), expected, rtol=0, atol=2e-5 * max(1, loudness))
+    torch.testing.assert_close(lse.double(), expected_lse, rtol=2e-6, atol=2e-6 * max(1, loudness))
+
+
+@torch.inference_mode()
+def test_a_token_has_the_same_bits_in_any_batch():
+    query, keys, values = (
+        numbers(6, 20, 64, seed=1),
+        *(numbers(2, 500, 64, seed=2 + i) for i in (0, 1)),
+    )
+    seen = some_rows(20, 500, seed=4)
+    whole = listed(seen).attend(query, keys, values, 0.125, ORDINARY)
+    for tokens in (slice(0, 1), slice(3, 10), slice(19, 20)):
+        part = listed(seen[tokens]).attend(query[:, tokens], keys, values, 0.125, ORDINARY)
+        assert torch.equal(part, whole[tokens])
+
+
+@torch.inference_mode()
+def test_rows_that_a_token_does_not_see_do_not_affect_it():
+    query, keys, values = (numbers(2, rows, 16, seed=rows) for rows in (3, 200, 200))
+    seen = np.zeros((3, 200), dtype=np.bool_)
+    seen[:2, 3:150], seen[2] = True, True
+    expected = listed(seen).attend(query, keys, values, 0.25, ORDINARY)
+    keys[:, 170], values[:, 180] = float("nan"), float("inf")
+    found = listed(seen).attend(query, keys, values, 0.25, ORDINARY)
+    assert torch.equal(found[:2], expected[:2])
+    assert found[2].isnan().all()
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@torch.inference_mode()
+def test_scores_that_are_not_finite_give_nan_as_in_pytorch(bad):
+    query, keys, values = (numbers(1, rows, 16, seed=rows) for rows in (1, 40, 40))
+    query[..., 0], keys[0, 33] = 1.0, 0.0
+    keys[0, 33, 0] = bad
+    out = listed(np.ones((1, 40), np.bool_)).attend(query, keys, values, 1.0, ORDINARY)
+    plain = torch.nn.functional.scaled_dot_product_attention(query, keys, values, scale=1.0)
+    assert plain.isnan().all()
+    assert out.isnan().all()
+
+
+@torch.inference_mode()
+def test_rows_with_scores_of_minus_infinity_have_no_weight():
+    query, keys, values = (numbers(1, rows, 16, seed=rows) for rows in (1, 300, 300))
+    query[..., 0], keys[0, 20:280, 0] = 1e10, -1e30
+    out = listed(np.ones((1, 300), np.bool_)).attend(query, keys, values, 1.0, ORDINARY)
+    others = [*range(20), *range(280, 300)]
+    expected, _ = exact(query, keys[:, others], values[:, others], np.ones((1, 40), bool), 1.0)
+    torch.testing.assert_close(out[0].double(), expected[:, 0], rtol=1e-4, atol=1e-4)
+    keys[0, :, 0] = -1e30
+    out = listed(np.ones((1, 300), np.bool_)).attend(query, keys, values, 1.0, ORDINARY)
+    assert out.isnan().all()
+
+
+@torch.inference_mode()
+def test_one_score_far_above_the_others_takes_all_the_weight():
+    keys, values = torch.zeros(1, 300, 16), numbers(1, 300, 16, seed=0)
+    for row in (0, 5, 127, 128, 299):
+        keys.zero_()[0, row] = 1.0
+        out = listed(np.ones((1, 300), np.bool_)).attend(
+            torch.full((1, 1, 16), 100.0), keys, values, 1.0, ORDINARY
+        )
+        assert torch.equal(out[0, 0], values[0, row])
+
+
+@torch.inference_mode()
+def test_what_it_cannot_read_is_refused():
+    query, keys, values = (numbers(2, rows, 16, seed=rows) for rows in (3, 20, 20))
+    rows = listed(np.ones((3, 20), np.bool_))
+    for tensors in (
+        (query.double(), keys, values),
+        (query, keys.half(), values),
+        (query, keys, values.transpose(0, 1).contiguous().transpose(0, 1)),
+        (query.to("meta"), keys, values),
+    ):
+        with pytest.raises(TypeError, match="compiled code"):
+            rows.attend(*tensors, 1.0, ORDINARY)
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype", "layer", "expected"),
+    [
+        (64, torch.float32, ORDINARY, True),
+        (48, torch.float32, ORDINARY, True),
+        (20, torch.float32, ORDINARY, False),
+        (512, torch.float32, ORDINARY, False),
+        (64, torch.bfloat16, ORDINARY, False),
+        (64, torch.float64, ORDINARY, False),
+        (64, torch.float32, LayerAttention(soft_cap=30.0), False),
+        (64, torch.float32, LayerAttention(sinks=(0.5,)), False),
+    ],
+)
+def test_it_is_used_where_heads_consist_of_vectors(size, dtype, layer, expected):
+    shape = KVShape(1, 2, size, dtype, CPU, attention=(layer,))
+    assert shape.mask_kind(0).is_compiled == expected
+
+
+def test_it_is_not_used_where_nothing_can_be_compiled(monkeypatch):
+    monkeypatch.setattr("eab.engine.compiled.can_compile", lambda: False)
+    assert not KVShape(1, 2, 64, torch.float32, CPU).mask_kind(0).is_compiled

@@ -1,0 +1,175 @@
+"""Events as JSON values: they come back equal, and each field's limit is declared and checked."""
+
+import json
+import math
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import pytest
+from any_config import CONFIGS
+from hypothesis import given
+from hypothesis import strategies as st
+from invented_runs import appended, invented_run, predicted, with_each
+from msgspec import Meta, Struct, structs
+
+from eab.config import MAX_SEED, BranchingConfig
+from eab.errors import RecordError
+from eab.run.events import (
+    EntropyBounds,
+    Event,
+    Message,
+    PathPrediction,
+    Predicted,
+    RunStarted,
+    Speculated,
+    StepTimed,
+    TextScored,
+)
+from eab.run.events.fields import MAX_TOKEN_CHARACTERS
+from eab.run.record.run_file import decode, encode
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+st.register_type_strategy(float, NUMBERS)
+st.register_type_strategy(BranchingConfig, CONFIGS)
+st.register_type_strategy(int, st.integers(-MAX_SEED, MAX_SEED))
+
+
+def in_range(kind: Any) -> st.SearchStrategy[Any]:
+    """Values of this type, within the ranges that its fields declare."""
+    if get_origin(kind) is Annotated:
+        return declared(kind.__origin__, kind.__metadata__[0])
+    if get_origin(kind) in (UnionType, Union):
+        return st.one_of(map(in_range, get_args(kind)))
+    if kind is not BranchingConfig and hasattr(kind, "__annotations__"):
+        hints = get_type_hints(kind, include_extras=True)
+        return st.builds(kind, **{field: in_range(hint) for field, hint in hints.items()})
+    return st.from_type(kind)
+
+
+def declared(kind: Any, limit: Meta) -> st.SearchStrategy[Any]:
+    """Values within a declared range or length."""
+    if limit.max_length is None:
+        numbers = st.integers if kind is int else st.floats
+        return numbers(limit.ge, limit.le)
+    if kind is str:
+        characters = st.characters(exclude_categories=["Cs"])
+        if limit.max_length == MAX_TOKEN_CHARACTERS:  # may have lone surrogates for bytes
+            characters |= st.integers(0xDC80, 0xDCFF).map(chr)
+        return st.text(characters, min_size=limit.min_length or 0, max_size=limit.max_length)
+    sizes = {"min_size": limit.min_length or 0, "max_size": min(5, limit.max_length)}
+    return st.lists(in_range(get_args(kind)[0]), **sizes).map(tuple)
+
+
+def in_order(seen: PathPrediction) -> PathPrediction:
+    return seen._replace(whole=EntropyBounds(*sorted(seen.whole)) if seen.whole else None)
+
+
+def consistent(event: Event) -> Event:
+    """The event with lengths that match each other."""
+    match event:
+        case RunStarted():
+            tokens = event.prompt_tokens or (0,)
+            texts = tuple(map(str, tokens))
+            fitting = {"prompt_tokens": tokens, "prompt_texts": texts, "continued": len(tokens)}
+            if event.messages:
+                messages = tuple(Message("user", f"x{one.content}") for one in event.messages)
+                fitting |= {"messages": messages, "prompt": messages[-1].content}
+            return structs.replace(event, **fitting)
+        case Predicted() | TextScored():
+            return structs.replace(event, predictions=tuple(map(in_order, event.predictions)))
+        case Speculated():
+            drafted = len(event.draft_tokens)
+            texts = tuple(map(str, event.draft_tokens))
+            return structs.replace(event, draft_texts=texts, accepted=drafted, verified=drafted)
+    return event
+
+
+@pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: kind.__name__)
+def test_every_event_comes_back_equal(kind):
+    @given(event=in_range(kind).map(consistent))
+    def comes_back(event: Event) -> None:
+        found = decode(encode(event))
+        assert found == event
+        assert repr(found) == repr(event)  # the types of values, too
+
+    comes_back()
+
+
+def test_bounds_in_the_wrong_order_are_refused():
+    wrong = with_each(predicted(0, 0, 1.0), whole=EntropyBounds(2.0, 1.0))
+    with pytest.raises(RecordError, match="cannot be saved: whole is 2"):
+        encode(wrong)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("text", ["a", "\udc80"])
+def test_a_number_that_is_not_finite_is_not_saved(number, text):
+    for event in (StepTimed(0, 1, number, 0.5), appended(0, 0, 7, text, number)):
+        with pytest.raises(RecordError, match="the run cannot be saved"):
+            encode(event)
+
+
+# ---- declared limits
+
+
+def places(kind: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    """Every text and list in an event: the names that lead to it, and its declared type."""
+    if get_origin(kind) is UnionType:
+        return [place for one in get_args(kind) for place in places(one, path)]
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        hints = get_type_hints(kind, include_extras=True)
+        names = kind.__struct_fields__
+        return [place for name in names for place in places(hints[name], (*path, name))]
+    bare = kind.__origin__ if get_origin(kind) is Annotated else kind
+    return [(path, kind)] if bare is str or get_origin(bare) is tuple else []
+
+
+PLACES = [
+    (kind.__name__, path, declared) for kind in get_args(Event) for path, declared in places(kind)
+]
+STARTED = json.loads(encode(invented_run(1, 1, 1)[0]))
+
+
+def from_json(value: Any) -> Event:
+    return decode(json.dumps(value).encode())
+
+
+def test_every_text_and_every_list_declares_its_maximum_length():
+    assert len(PLACES) == 45
+    for event, path, kind in PLACES:
+        assert get_origin(kind) is Annotated, (event, path)
+        assert kind.__metadata__[0].max_length is not None, (event, path)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [(path, kind) for event, path, kind in PLACES if event == "RunStarted"],
+    ids=lambda value: ".".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_text_or_list_that_is_too_long_is_refused_before_its_elements_are_read(path, kind):
+    longest = kind.__metadata__[0].max_length
+    value = json.loads(json.dumps(STARTED)) | {"draft": dict(STARTED["model"])}
+    place = value
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = "x" * (longest + 1) if kind.__origin__ is str else [None] * (longest + 1)
+    with pytest.raises(
+        RecordError, match=f"of length <= {longest}, got a length of {longest + 1:,}"
+    ):
+        from_json(value)
+
+
+def test_a_header_without_messages_is_read():
+    assert "messages" not in STARTED
+    assert from_json(STARTED | {"messages": []}) == from_json(STARTED)
+
+
+def test_a_run_without_logits_processors_does_not_name_them():
+    assert "logits_processors" not in STARTED
+    named = STARTED | {"logits_processors": ["MinPLogitsWarper"]}
+    assert json.loads(encode(from_json(named))) == named
+
+
+def test_a_run_of_a_users_own_policy_is_read():
+    config = STARTED["config"] | {"policy": "own:margin_2.x-y"}
+    assert from_json(STARTED | {"config": config}).config.policy == "own:margin_2.x-y"

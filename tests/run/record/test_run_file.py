@@ -1,0 +1,239 @@
+"""Run files: saved events come back equal, and a stranger's file is read with care."""
+
+import gzip
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_runs import events_of
+
+from eab.config import BranchingConfig
+from eab.errors import RecordError
+from eab.lessons.checks.policy import TableModel, random_table
+from eab.run.events import Event, Labelled, LabelRule, Probed, RunStarted, StepTimed
+from eab.run.record import RunFile, dumps, is_truncated, load, loads, save
+
+CONFIG = BranchingConfig(entropy_threshold=0.4, max_paths=5, max_new_tokens=5, seed=3)
+EVENTS = events_of(TableModel(random_table(2, 5), stop_ids=[4]), "0", CONFIG)
+
+
+def unpacked(data: bytes) -> list[Any]:
+    return [json.loads(line) for line in gzip.decompress(data).splitlines()]
+
+
+def packed(lines: list[Any]) -> bytes:
+    """A file of these lines; each one that is not text yet is written as JSON."""
+    return gzip.compress(
+        "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines).encode()
+    )
+
+
+def changed(kind: str, *place: str | int, to: object) -> bytes:
+    """The file of a real run in which one event has this value in this place."""
+    lines = unpacked(dumps(EVENTS))
+    holder = next(line for line in lines if line.get("event") == kind)
+    for key in place[:-1]:
+        holder = holder[key]
+    holder[place[-1]] = to
+    return packed(lines)
+
+
+HEADER, STARTED = gzip.decompress(dumps(EVENTS)).split(b"\n")[:2]
+PROBED = msgspec.json.encode(Probed(0, 1.0))
+
+
+def refusal(data: bytes) -> str:
+    with pytest.raises(RecordError) as error:
+        loads(data, "strange.eab")
+    assert "strange.eab" in str(error.value)
+    return str(error.value)
+
+
+# ---- round trips
+
+
+def test_a_saved_run_loads_equal(tmp_path):
+    path = tmp_path / "run.eab"
+    save(EVENTS, path)
+    assert load(path) == load(str(path)) == EVENTS
+    assert [file.name for file in tmp_path.iterdir()] == ["run.eab"]
+
+
+def test_every_prefix_of_a_run_loads():
+    for length in range(1, len(EVENTS)):
+        assert loads(dumps(EVENTS[:length])) == EVENTS[:length]
+
+
+@given(chunk=st.integers(1, 3000))
+def test_a_file_reads_the_same_in_chunks_of_any_size(chunk):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("eab.run.record.run_file._CHUNK", chunk)
+        assert loads(dumps(EVENTS)) == EVENTS
+        assert loads(dumps(EVENTS)[:-1]) == EVENTS[:-1]  # the last line may be incomplete
+
+
+def test_the_same_events_give_the_same_bytes(tmp_path):
+    assert dumps(EVENTS) == dumps(iter(EVENTS)) == dumps(loads(dumps(EVENTS)))
+    save(EVENTS, tmp_path / "one.eab")
+    save(EVENTS, tmp_path / "two.eab")
+    assert (tmp_path / "one.eab").read_bytes() == (tmp_path / "two.eab").read_bytes()
+
+
+# ---- files that are not runs
+
+
+def test_a_file_that_is_cut_anywhere_opens_up_to_its_last_step_or_is_refused():
+    data, opened = dumps(EVENTS), list[list[Event]]()
+    for length in range(0, len(data), 7):
+        try:
+            opened.append(loads(data[:length]))
+        except RecordError as error:
+            refused = str(error)
+    assert refused == "the run file is incomplete; copy or download it again"
+    assert len(opened) > 20
+    for events in opened:
+        assert events == EVENTS[: len(events)]
+        assert isinstance(events[-1], RunStarted | StepTimed)
+        assert is_truncated(events)
+    assert not is_truncated(EVENTS)
+
+
+def test_labels_after_the_end_are_saved_and_checked():
+    events = [
+        *EVENTS,
+        Labelled(3, (LabelRule("a", "mark", "", 1), LabelRule("é", "contains", "b"))),
+    ]
+    assert loads(dumps(events)) == events
+    assert not is_truncated(events)
+    data = dumps(events)
+    for place, value, reason in [
+        ((0, 1), "marks", 'rules\\[0\\]\\[1\\]: expected one of: "mark", "contains"'),
+        ((0, 0), "\udc80", "is not valid text"),
+        ((0, 4), 10**6, "marks token 1000000 of path 1"),
+    ]:
+        lines = unpacked(data)
+        lines[-1]["rules"][place[0]][place[1]] = value
+        with pytest.raises(RecordError, match=reason):
+            loads(packed(lines))
+
+
+def test_a_growing_run_file_holds_every_step_and_leaves_the_older_file(tmp_path):
+    path, part = tmp_path / "run.eab", tmp_path / "run.part.eab"
+    path.write_bytes(b"older")
+    file = RunFile(path)
+    for count, event in enumerate(EVENTS, start=1):
+        file.add(event)
+        if isinstance(event, StepTimed):
+            assert load(part) == EVENTS[:count]
+    assert path.read_bytes() == b"older"
+    file.close()
+    assert load(path) == EVENTS
+    assert [one.name for one in tmp_path.iterdir()] == ["run.eab"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_pipe_gets_the_whole_run_in_one_piece(tmp_path):
+    path, read = tmp_path / "pipe.eab", list[bytes]()
+    os.mkfifo(path)
+    reader = threading.Thread(target=lambda: read.append(path.read_bytes()), daemon=True)
+    reader.start()
+    file = RunFile(path)
+    for event in EVENTS:
+        file.add(event)
+    file.close()
+    reader.join(timeout=120)
+    assert [loads(data) for data in read] == [EVENTS]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device here")
+def test_a_full_disk_is_reported_when_the_run_has_ended(tmp_path):
+    (tmp_path / "run.eab").symlink_to("/dev/full")
+    for path in (tmp_path / "run.eab", tmp_path / "missing" / "run.eab"):
+        file = RunFile(path)
+        for event in EVENTS:
+            file.add(event)
+        with pytest.raises(RecordError, match=r"run.eab cannot be written: No s"):
+            file.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (b" " * 2**24, "8,388,608 bytes in one line"),
+        ((HEADER + b"\n" + STARTED + b"\n" * 300_000), "200,000 lines"),
+        ((HEADER + (b"\n" + PROBED + b" " * 2**20) * 40), "33,554,432 unpacked bytes"),
+    ],
+)
+def test_a_small_file_that_unpacks_to_a_huge_one_is_refused(text, what):
+    bomb = gzip.compress(text)
+    assert len(bomb) < 2**17
+    assert f"strange.eab has more than {what}" in refusal(bomb)
+
+
+def test_a_compressed_file_without_end_and_without_text_is_refused():
+    empty_block = b"\x00\x00\x00\xff\xff"  # a stored block of no bytes, which is not the last one
+    endless = gzip.compress(b"")[:10] + empty_block * 7_000_000
+    assert "more than 33,554,432 bytes" in refusal(endless)
+
+
+def test_a_huge_file_of_zeros_is_refused_immediately(tmp_path):
+    path = tmp_path / "huge.eab"
+    with path.open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(RecordError, match="not a run file"):
+        load(path)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no such device here")
+def test_a_device_without_end_is_refused():
+    with pytest.raises(RecordError, match="not a run file"):
+        load("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"), [(lambda path: None, "No such file"), (Path.mkdir, "Is a directory")]
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, make, reason):
+    path = tmp_path / "absent.eab"
+    make(path)
+    with pytest.raises(RecordError, match=f"absent.eab cannot be read: {reason}"):
+        load(path)
+
+
+# ---- invalid events
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_number_that_is_not_finite_is_refused(value):
+    data = changed("TokensAppended", "tokens", 0, 3, to=12345.5)
+    refusal(gzip.compress(gzip.decompress(data).replace(b"12345.5", value.encode())))
+
+
+def test_events_that_do_not_fold_are_refused():
+    lines = unpacked(dumps(EVENTS))
+    broken = ([lines[0], *lines[2:]], [lines[0], *lines[:1:-1]], [*lines, lines[1]])
+    too_many_weights = changed("Forked", "weights", to=[0.1] * 17)
+    for data in (*map(packed, broken), too_many_weights):
+        with pytest.raises(RecordError):
+            loads(data)
+
+
+# ---- saving
+
+
+def test_an_error_while_events_are_produced_leaves_the_older_file_unchanged(tmp_path):
+    def half_a_run():
+        yield from EVENTS[:5]
+        raise RuntimeError("the model broke")
+
+    path = tmp_path / "run.eab"
+    save(EVENTS, path)
+    with pytest.raises(RuntimeError):
+        save(half_a_run(), path)
+    assert load(path) == EVENTS
