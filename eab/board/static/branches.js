@@ -88,7 +88,9 @@ export class Branches {
 
   /** @param {Path} path @param {number} fork the last path before it that is drawn */
   fold(path, fork) {
-    this.byFork.set(fork, [...(this.byFork.get(fork) ?? []), path]);
+    const folded = this.byFork.get(fork);
+    if (folded) folded.push(path);
+    else this.byFork.set(fork, [path]);
     this.folded.add(path.id);
   }
 
@@ -114,8 +116,7 @@ export class Branches {
     texts.sort((a, b) => a.weight - b.weight || b.forks - a.forks);
     if (!this.folds || !texts.length) return false;
     const [{ top }] = texts;
-    for (const path of this.store.paths.values()) {
-      if (!this.store.lineageOf(path.id).has(top.id)) continue;
+    for (const path of this.store.grownFrom(top.id)) {
       this.byFork.delete(path.id);
       this.fold(path, top.parent);
     }

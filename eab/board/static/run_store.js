@@ -279,6 +279,13 @@ export class RunStore {
     return [...(this.families.get(id) ?? [])];
   }
 
+  /** A path and all that grew from it. @param {number} id */
+  grownFrom(id) {
+    const grown = [id];
+    for (const path of grown) for (const child of this.childrenOf(path)) grown.push(child.id);
+    return grown.flatMap((path) => this.paths.get(path) ?? []);
+  }
+
   /** The ids of pruned paths, and of forked paths with no branch left. */
   droppedPaths() {
     /** @type {Set<number>} */

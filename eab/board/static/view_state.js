@@ -240,9 +240,11 @@ export class Sizes {
     this.known = new Map();
     this.observer = new ResizeObserver((entries) => {
       const stale = entries.filter(({ target, contentRect: { width, height } }) => {
-        const before = this.known.get(target);
-        if (width) this.known.set(target, { width, height });
-        return width !== before?.width || height !== before?.height;
+        const before = this.known.get(target) ?? { width: 0, height: 0 };
+        // `ofLaidOut` reads whole pixels
+        const isStale = Math.abs(width - before.width) >= 1 || Math.abs(height - before.height) >= 1;
+        if (isStale && width) this.known.set(target, { width, height });
+        return isStale;
       });
       if (stale.length) redraw(stale.map(({ target }) => target));
     });
