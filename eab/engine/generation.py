@@ -19,12 +19,11 @@ from eab.engine.branching.random_streams import ROOT
 from eab.engine.branching.sampling import Predictions
 from eab.engine.caches.base import ForwardBatch, KVCache
 from eab.engine.drafting import Drafting
-from eab.engine.ending import Ending
 from eab.engine.models.base import LanguageModel
 from eab.engine.paths import Lookahead, Paths
 from eab.engine.request import LogitsReader
 from eab.engine.speculation.speculator import Speculator
-from eab.engine.step_events import predicted
+from eab.engine.step_events import Ending, predicted
 from eab.errors import MemoryLimitError, ModelError
 from eab.run.events import Event, RowsAllocated, RunStarted
 

@@ -12,11 +12,10 @@ from eab import token_text
 from eab.api.branching import EntropyAdaptiveBranching
 from eab.config import BranchingConfig
 from eab.engine.build import build, encode
-from eab.engine.continuing import continue_from
 from eab.engine.models.prompts import PromptEncoder
 from eab.engine.models.sources import EMBEDDED_FOLDER
 from eab.engine.models.token_bytes import TokenTexts, control_tokens
-from eab.engine.request import Request
+from eab.engine.request import Request, continue_from
 from eab.run.events import Message
 from eab.run.events.chat import Prompt
 
