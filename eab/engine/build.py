@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from eab import token_text
 from eab.config import AUTO, BranchingConfig
-from eab.engine.branching.logits_processing import penalties
+from eab.engine.branching.filters import penalties
 from eab.engine.branching.own import check_is_there, plain_name
 from eab.engine.branching.policies import make_policy
 from eab.engine.caches.base import KVCache
