@@ -15,7 +15,7 @@ from eab.engine.branching.own import check_is_there, plain_name
 from eab.engine.branching.policies import make_policy
 from eab.engine.caches.base import KVCache
 from eab.engine.caches.factory import make_cache
-from eab.engine.caches.prefixed_tree import Prefixes
+from eab.engine.caches.prefix_cache import Prefixes
 from eab.engine.generation import Generation
 from eab.engine.models.base import LanguageModel
 from eab.engine.models.stopping import Stopped

@@ -19,8 +19,7 @@ from eab.analysis.labels import Labelling, labels_of
 from eab.analysis.merged_runs import Place, leave
 from eab.analysis.undecided import Beginning, undecided
 from eab.config import PREFIX_CACHE_MIB, BranchingConfig
-from eab.engine.caches.prefix_cache import PrefixCache
-from eab.engine.caches.prefixed_tree import prefix_cache
+from eab.engine.caches.prefix_cache import PrefixCache, prefix_cache
 from eab.engine.loop import ManyRuns
 from eab.engine.models.base import LanguageModel
 from eab.engine.request import Request, continue_from

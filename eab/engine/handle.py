@@ -10,8 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from eab.engine.build import KVNeed, build, kv_need, probe
-from eab.engine.caches.prefix_cache import common_length
-from eab.engine.caches.prefixed_tree import Prefixes
+from eab.engine.caches.prefix_cache import Prefixes, common_length
 from eab.engine.forward_pass import Part
 from eab.engine.generation import Generation
 from eab.engine.models.base import LanguageModel

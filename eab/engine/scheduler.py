@@ -16,8 +16,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from eab.engine.caches.prefix_cache import PrefixCache
-from eab.engine.caches.prefixed_tree import Prefixes
+from eab.engine.caches.prefix_cache import PrefixCache, Prefixes
 from eab.engine.fairness import (
     FairQueue,
     FirstComeFirstServed,

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import structs
 
 from eab.config import BranchingConfig
-from eab.engine.caches.prefixed_tree import prefix_cache
+from eab.engine.caches.prefix_cache import prefix_cache
 from eab.engine.loop import ActiveRun, ManyRuns, event_stream
 from eab.engine.models.base import LanguageModel
 from eab.engine.models.transformers_model import TransformersModel
