@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from eab.engine.compiled.llvm_code import WIDE
 from eab.engine.compiled.products import Part, compile_now, multiplied
 from eab.engine.compiled.tiles import Tile, Weights
-from eab.engine.compiled.vectors import WIDE
 
 PART: Final = 256
 TILE: Final = Tile(rows=10, vectors=2) if WIDE else Tile(rows=6, vectors=2)

@@ -16,27 +16,24 @@ from torch.nn import functional
 
 from eab.engine.compiled.llvm_code import (
     BYTE,
+    FLOATS,
     INT64,
+    INTEGERS,
+    LANES,
     POINTER,
     call,
+    constant_integer,
     counting,
     element,
     function,
-    number,
-)
-from eab.engine.compiled.product_code import FLOAT_BYTES
-from eab.engine.compiled.products import Part, compile_now, multiplied
-from eab.engine.compiled.tiles import Tile, Weights
-from eab.engine.compiled.vectors import (
-    FLOATS,
-    INTEGERS,
-    LANES,
-    constant_integer,
     load,
     multiply_add,
+    number,
     rounded_to_bfloat16,
     store,
 )
+from eab.engine.compiled.products import FLOAT_BYTES, Part, compile_now, multiplied
+from eab.engine.compiled.tiles import Tile, Weights
 
 TILE: Final = Tile(rows=10, vectors=2)
 BLOCK: Final = TILE.outputs

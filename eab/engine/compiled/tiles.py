@@ -21,18 +21,21 @@ from torch import Tensor
 from eab.engine.compiled.llvm_code import (
     BYTE,
     FLOAT,
+    FLOATS,
     INT32,
     INT64,
+    LANES,
     POINTER,
     VOID,
     call,
     counting,
     element,
     function,
+    multiply_add,
     number,
+    repeated,
     variable,
 )
-from eab.engine.compiled.vectors import FLOATS, LANES, multiply_add, repeated
 
 _READ, _LEVEL, _DATA = 0, 1, 1  # how to fetch: to read, into an outer cache, data
 _LINE_BYTES: Final = 64

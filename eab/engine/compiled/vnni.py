@@ -15,19 +15,21 @@ from torch.nn import functional
 from eab.engine.compiled.llvm_code import (
     BYTE,
     FLOAT,
+    FLOATS,
     INT32,
     INT64,
+    INTEGERS,
     POINTER,
     call,
     counting,
     element,
     function,
     number,
+    repeated,
     variable,
 )
 from eab.engine.compiled.products import Part, compile_now, multiplied
 from eab.engine.compiled.tiles import Tile, Weights, vectors
-from eab.engine.compiled.vectors import FLOATS, INTEGERS, repeated
 from eab.weight_formats import LARGEST_INT8
 
 TILE: Final = Tile(rows=6, vectors=4)

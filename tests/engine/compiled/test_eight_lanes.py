@@ -53,7 +53,7 @@ def test_the_tests_that_depend_on_the_processor_pass(limits):
 def test_the_variable_limits_what_is_compiled():
     program = (
         "from eab.engine import compiled; print(compiled.can_compile()); "
-        "from eab.engine.compiled.vectors import LANES; print(LANES)"
+        "from eab.engine.compiled.llvm_code import LANES; print(LANES)"
     )
     assert told_with({VARIABLE: "avx2"}, ["-c", program]).split() == ["True", "8"]
     assert told_with(OFF, ["-c", program]).split()[0] == "False"

@@ -284,7 +284,7 @@ def test_a_decoder_that_ignores_it_is_noticed(name, monkeypatch):
             layer.module = right
         return decoder
 
-    monkeypatch.setattr("eab.engine.models.own_decoder.Decoder", misread)
+    monkeypatch.setattr("eab.engine.models.huggingface.Decoder", misread)
     assert uses_ours(HuggingFaceModel(model, word_tokenizer(), "misread")) == (name is None)
 
 
