@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from types import ModuleType
 from typing import TYPE_CHECKING, Final, cast
 
 import torch
@@ -32,6 +31,7 @@ from eab.weight_formats import AS_LOADED, AUTO, PLAIN, PREPACKED, TILED
 
 if TYPE_CHECKING:
     from eab.engine.compiled.products import Part
+    from eab.engine.compiled.weights import Float32Weights
 
 # Fewest weights of a model in another layout: below, calling the product takes most of its time.
 MIN_WEIGHTS: Final = 1_000_000
@@ -75,18 +75,17 @@ class TiledLinear(ReorderedLinear):
         super().__init__(linear)
         if not compiled.can_compile():
             raise RuntimeError("nothing can be compiled for this processor")
-        bias = None if linear.bias is None else linear.bias.detach()
-        weight, bias = _products().pack(linear.weight.detach(), bias)
+        loaded = None if linear.bias is None else linear.bias.detach()
+        weight, bias = _products().pack(linear.weight.detach(), loaded)
         self.register_buffer("weight", weight, persistent=False)
         self.register_buffer("bias", bias, persistent=False)
 
     def part(self) -> "Part":
         """The layer for `eab.engine.compiled.products`."""
-        part: Part = _products().part(self.weight, self.bias)
-        return part
+        return _products().part(self.weight, self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = _products().product(x, self.weight, self.bias)
+        out = _products().product(x, self.weight, self.bias)
         outputs = self.out_features
         return out if out.shape[-1] == outputs else out[..., :outputs]
 
@@ -101,15 +100,14 @@ class TiledEmbedding(nn.Embedding):
 
     def forward(self, ids: Tensor) -> Tensor:
         """ids (...) -> (..., embedding_dim)."""
-        vectors: Tensor = _products().columns(self.weight, ids)
-        return vectors
+        return _products().columns(self.weight, ids)
 
 
 @cache
-def _products() -> ModuleType:
-    from eab.engine.compiled import float32  # needs llvmlite
+def _products() -> "Float32Weights":
+    from eab.engine.compiled.weights import FLOAT32  # needs llvmlite
 
-    return float32
+    return FLOAT32
 
 
 Layout = Callable[[nn.Linear], nn.Module]

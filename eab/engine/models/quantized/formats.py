@@ -11,10 +11,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from eab.engine.models.quantized.int4 import Int4Linear
-from eab.engine.models.quantized.int8 import Int8Linear, Int8WeightOnlyLinear
-from eab.engine.models.quantized.layer import BFloat16Linear, QuantizedLinear
-from eab.engine.models.quantized.nf4 import NF4DoubleQuantLinear, NF4Linear
+from eab.engine.models.quantized.integers import Int4Linear, Int8Linear, Int8WeightOnlyLinear
+from eab.engine.models.quantized.layer import (
+    BFloat16Linear,
+    NF4DoubleQuantLinear,
+    NF4Linear,
+    QuantizedLinear,
+)
 from eab.errors import ModelError
 
 
