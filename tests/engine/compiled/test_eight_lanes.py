@@ -13,18 +13,18 @@ from eab.engine.compiled import VARIABLE
 AVX2 = {VARIABLE: "avx2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 OFF = {VARIABLE: "off"}
 OF_COMPILED_CODE = (
-    "compiled/test_attention.py",
-    "compiled/test_before_and_after.py",
-    "compiled/test_products.py",
+    "engine/compiled/test_attention.py",
+    "engine/compiled/test_before_and_after.py",
+    "engine/compiled/test_products.py",
 )
 OF_BOTH_WAYS = (
-    "caches/test_all_caches.py",
-    "caches/test_tree.py",
+    "engine/caches/test_all_caches.py",
+    "engine/caches/test_tree.py",
     "labs/test_padded_and_recounted.py",
-    "models/quantized/test_formats.py",
-    "models/quantized/test_layers.py",
-    "models/test_own_decoder.py",
-    "models/test_weight_layouts.py",
+    "engine/models/quantized/test_formats.py",
+    "engine/models/quantized/test_layers.py",
+    "engine/models/test_own_decoder.py",
+    "engine/models/test_weight_layouts.py",
 )
 
 
