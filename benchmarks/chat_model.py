@@ -37,6 +37,7 @@ from write_gguf import in_float32
 
 from eab.config import BranchingConfig
 from eab.engine.branching.presets import START
+from eab.engine.build import PROBED
 from eab.engine.loop import event_stream
 from eab.engine.models.gguf import checkpoint
 from eab.engine.models.huggingface import HuggingFaceModel
@@ -44,7 +45,6 @@ from eab.engine.models.machine import CPU
 from eab.engine.models.packaged import SMOLLM2
 from eab.engine.models.sources import find_source
 from eab.engine.models.weights import store_weights
-from eab.engine.probe import PROBED
 from eab.engine.remote.connection import Address, Connection
 from eab.engine.request import Request
 from eab.run import fold

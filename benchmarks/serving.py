@@ -38,7 +38,7 @@ from shapes import engine_model, plain_model
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
 from eab.config import BranchingConfig, PolicyName
-from eab.engine.caches.prefixed_tree import prefix_cache
+from eab.engine.caches.prefix_cache import prefix_cache
 from eab.engine.loop import event_stream
 from eab.engine.models.base import LanguageModel
 from eab.engine.models.huggingface import HuggingFaceModel

@@ -42,11 +42,11 @@ from eab.analysis.same_answer import normalised
 from eab.analysis.uncertainty import uncertainty
 from eab.config import BranchingConfig
 from eab.engine.branching.presets import starting_config
-from eab.engine.ending import Ending
 from eab.engine.loop import event_stream
 from eab.engine.models.base import LanguageModel
 from eab.engine.models.loading import load_model
 from eab.engine.request import Request
+from eab.engine.step_events import Ending
 from eab.labs.tuning.default_sweep import POLICIES, chat_questions
 from eab.labs.tuning.evaluation_report import auroc, bootstrap
 from eab.labs.tuning.prompt_sets import Question

@@ -142,7 +142,7 @@ class PrefixesNow:
 def _shown(
     model: "LanguageModel", cache: "PrefixCache | None", known: Sequence[tuple[int, ...]]
 ) -> PrefixesNow:
-    from eab.engine.caches.prefixed_tree import can_reuse
+    from eab.engine.caches.prefix_cache import can_reuse
 
     if cache is None:
         return PrefixesNow(model.card.full_name, 0, 0, 0, 0, can_reuse(model.kv_shape), ())
@@ -247,7 +247,7 @@ class BatchedRuns:
         return "" if everyone or _is_bundled(request) else live.scope
 
     def _prefix_cache(self, model: "LanguageModel") -> "PrefixCache | None":
-        from eab.engine.caches.prefixed_tree import prefix_cache
+        from eab.engine.caches.prefix_cache import prefix_cache
 
         if model not in self._prefixes:
             limit = self.rules.prefix_cache_mib

@@ -25,7 +25,7 @@ from app.server.batched_runs import (
 from app.server.live_run import LiveTask, explain, explain_restart
 from app.server.model_cache import DRAFT, ModelCache, give_back
 from app.server.rules import PRIVATE, Rules
-from eab.engine.fair_queue import FairQueue
+from eab.engine.fairness import FairQueue
 from eab.engine.job import Job, JobContext, State
 from eab.engine.request import Request
 

@@ -20,8 +20,7 @@ from eab.api.scores import Scores, scores
 from eab.api.settings import OtherSettings, Settings
 from eab.config import DETERMINISTIC, MAX_SEED, PREFIX_CACHE_MIB
 from eab.engine.branching.presets import completed, overridden
-from eab.engine.caches.prefix_cache import PrefixCache
-from eab.engine.caches.prefixed_tree import prefix_cache
+from eab.engine.caches.prefix_cache import PrefixCache, prefix_cache
 from eab.engine.exploring import ask, explore, repeat
 from eab.engine.job import more_seeds
 from eab.engine.loop import event_stream, serve

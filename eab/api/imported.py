@@ -18,7 +18,7 @@ from eab.api.arguments import Prompt
 from eab.api.run import Run
 from eab.config import MAX_PATHS, BranchingConfig
 from eab.engine.models.loading import load_tokenizer
-from eab.engine.models.token_bytes import TokenTexts
+from eab.engine.models.prompts import TokenTexts
 from eab.engine.step_events import entropy_bounds
 from eab.errors import ConfigError
 from eab.run.events import (

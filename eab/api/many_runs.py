@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from eab.api.arguments import Model, Prompt, language_model, request_of, warned
 from eab.config import PREFIX_CACHE_MIB
 from eab.engine import loop
-from eab.engine.caches.prefixed_tree import prefix_cache
+from eab.engine.caches.prefix_cache import prefix_cache
 from eab.engine.handle import Handle
 from eab.engine.request import Request
 from eab.engine.scheduler import KV_LIMIT_MIB, MAX_RUNNING

@@ -172,7 +172,7 @@ def go_on(
     record_file: options.RecordFile = "",
 ) -> None:
     """Let the texts of a recorded run that were cut at the length limit go on, as long again."""
-    from eab.engine.continuing import continue_from
+    from eab.engine.request import continue_from
 
     progress.check_writable(record_file)
     before = fold(record.load(file))

@@ -67,7 +67,7 @@ def note(requests: Iterable[Request]) -> None:
 
 def prefixes_of(model: "LanguageModel", wanted: bool) -> "PrefixCache | None":
     """A new prefix cache for a command, if wanted."""
-    from eab.engine.caches.prefixed_tree import prefix_cache
+    from eab.engine.caches.prefix_cache import prefix_cache
 
     return prefix_cache(model.kv_shape) if wanted else None
 

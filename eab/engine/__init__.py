@@ -4,8 +4,7 @@ In a step, `Scheduler._choose` chooses the runs, `Generation.prepare` returns th
 `run_pass` computes them all, and `Generation.decide` turns the predictions into events.
 
 Read in this order: `request` (prompt and settings), `build` (puts the parts of a run together),
-`generation` (the state of one run), `paths` (that of its paths), `drafting` (its draft tokens),
-`forward_pass` (one step of several runs), `handle` (one run as a coroutine), `scheduler` (which
-runs share which pass), `loop` (one run, or many), `many_runs` (many, and what each costs).
-`continuing` requests a run that continues another; `job` says what a server is to compute.
+`generation` (the state of one run), `paths` (that of its paths), `forward_pass` (one step of
+several runs), `handle` (one run as a coroutine), `scheduler` (which runs share which pass), `loop`
+(one run, or many). `job` says what a server is to compute.
 """

@@ -1,21 +1,31 @@
-"""Builds a `Generation` from a request: the only place where the parts of a run are assembled."""
+"""Builds a `Generation` from a request: the only place where the parts of a run are assembled. What
+is found out before: the KV memory that the run needs, and the entropies of a greedy probe of its
+prompt, from which a rank threshold is taken.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 from eab import token_text
-from eab.config import BranchingConfig
-from eab.engine.branching.logits_processing import penalties
+from eab.config import AUTO, BranchingConfig
+from eab.engine.branching.filters import penalties
 from eab.engine.branching.own import check_is_there, plain_name
 from eab.engine.branching.policies import make_policy
 from eab.engine.caches.base import KVCache
 from eab.engine.caches.factory import make_cache
-from eab.engine.caches.prefixed_tree import Prefixes
+from eab.engine.caches.prefix_cache import Prefixes
 from eab.engine.generation import Generation
 from eab.engine.models.base import LanguageModel
+from eab.engine.models.stopping import Stopped
 from eab.engine.request import Request
 from eab.engine.speculation.speculator import make_speculator
 from eab.errors import ConfigError, PromptError
 from eab.formatting import quoted
-from eab.run.events import RunStarted
+from eab.run.events import Event, Predicted, Probed, RunStarted, TokensAppended
 from eab.run.events.chat import read_messages
+from eab.run.threshold import probe_config
 from eab.settings import MAX_TEXT
 
 
@@ -186,3 +196,92 @@ def _check_continued(model: LanguageModel, continued: tuple[int, ...]) -> None:
         raise PromptError(
             "that token ends the text, so it cannot be continued. Choose another token"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class KVNeed:
+    """Bytes of KV memory that a run needs."""
+
+    first: int  # at the start: for the prompt and one step, or all steps if the settings say so
+    fixed: int  # of these, for caches whose rows are never freed, at their largest
+
+
+def kv_need(model: LanguageModel, draft: LanguageModel | None, request: Request) -> KVNeed:
+    """The bytes that a run needs, from its settings. Only a tree cache can be freed; any other
+    cache, a model's own memory, and the cache of a draft model, counts at its largest from the
+    start.
+    """
+    config, prompt = request.config, len(encode(model, request))
+    limit, steps = config.kv_limit_mib * 2**20, config.max_new_tokens
+    freed = config.cache == "tree" and model.kv_shape.own is None
+    models = [model] * (not freed) + [draft] * (draft is not None and config.drafter == "model")
+    fixed = sum(
+        min(_kv_bytes(llm, config, prompt, steps), limit) for llm in models if llm is not None
+    )
+    at_once = config.r != AUTO and config.r >= steps
+    first = _kv_bytes(model, config, prompt, steps if at_once else 1)
+    return KVNeed(fixed + (min(first, limit) if freed else 0), fixed)
+
+
+def _kv_bytes(model: LanguageModel, config: BranchingConfig, prompt: int, steps: int) -> int:
+    """Bytes that a cache holds after this many steps of all paths."""
+    shape = model.kv_shape
+    has_rows = shape.own is None or bool(shape.own.shared_layers)
+    shared = config.cache in ("tree", "paged", "concat-cow") and has_rows
+    rows = prompt * (1 if shared else config.max_paths) + config.max_paths * steps
+    held = rows * shape.row_bytes + config.max_paths * shape.state_bytes
+    # A memory of its own is copied before it reads draft tokens.
+    return 2 * held if shape.own is not None and config.drafter != "none" else held
+
+
+_REMEMBERED: Final = 64  # probes per model
+
+_Probes: TypeAlias = dict[Request, tuple[Probed, ...]]
+PROBED: Final[WeakKeyDictionary[LanguageModel, _Probes]] = WeakKeyDictionary()
+
+
+def probe(
+    model: LanguageModel, request: Request, events: list[Event], prefixes: Prefixes | None = None
+) -> Generator[Generation, list[Event], list[float]]:
+    """The entropies (nats) of a few greedy steps, computed once per model, prompt and settings.
+    Logits processors, and a model that was given loaded, may change between two runs, so with them
+    every run has its own probe.
+    """
+    greedy = replace(request, config=probe_config(request.config), policy=None, logits_reader=None)
+    if greedy.logits_processors or getattr(model, "is_given", False):
+        return [
+            event.entropy for event in (yield from _continue_probe(model, greedy, events, prefixes))
+        ]
+    known = PROBED.setdefault(model, {})
+    if greedy in known:
+        events += known[greedy]
+    else:
+        known[greedy] = tuple((yield from _continue_probe(model, greedy, events, prefixes)))
+        if len(known) > _REMEMBERED:
+            del known[next(iter(known))]
+    return [event.entropy for event in known[greedy]]
+
+
+def _continue_probe(
+    model: LanguageModel, request: Request, events: list[Event], prefixes: Prefixes | None
+) -> Generator[Generation, list[Event], list[Probed]]:
+    """Do the greedy run; meanwhile, the reader of `events` may empty the list."""
+    probed: list[Probed] = []
+    generation = build(model, request, threshold_nats=0.0, prefixes=prefixes)
+    try:
+        while generation.live:
+            entropy = 0.0
+            for event in (yield generation):
+                if isinstance(event, Predicted):
+                    entropy = event.predictions[0].entropy or 0.0
+                elif isinstance(event, TokensAppended):
+                    [token] = event.tokens
+                    text = "" if token.special else token.text
+                    probed.append(Probed(event.step, entropy, text))
+                    events.append(probed[-1])
+    except Stopped:
+        generation.keep_texts()
+        raise
+    finally:
+        generation.cache.let_go()
+    return probed

@@ -19,12 +19,10 @@ from eab.analysis.labels import Labelling, labels_of
 from eab.analysis.merged_runs import Place, leave
 from eab.analysis.undecided import Beginning, undecided
 from eab.config import PREFIX_CACHE_MIB, BranchingConfig
-from eab.engine.caches.prefix_cache import PrefixCache
-from eab.engine.caches.prefixed_tree import prefix_cache
-from eab.engine.continuing import continue_from
-from eab.engine.many_runs import ManyRuns
+from eab.engine.caches.prefix_cache import PrefixCache, prefix_cache
+from eab.engine.loop import ManyRuns
 from eab.engine.models.base import LanguageModel
-from eab.engine.request import Request
+from eab.engine.request import Request, continue_from
 from eab.engine.scoring import TextReader, tokens_of
 from eab.engine.step_events import candidates_of
 from eab.errors import ConfigError, MemoryLimitError, PromptError

@@ -18,8 +18,8 @@ from eab.engine.branching.sampling import Predictions, RestDraw
 from eab.engine.caches.base import ForwardBatch
 from eab.engine.generation import PREFILL_CHUNK, Generation
 from eab.engine.models.base import LanguageModel
+from eab.engine.models.machine import Stopwatch
 from eab.engine.models.stopping import Stopped, stopping_when
-from eab.engine.stopwatch import Stopwatch
 from eab.errors import ServerError
 from eab.run.events import Event, StepTimed
 

@@ -12,19 +12,17 @@ from dataclasses import replace
 from torch import Tensor
 
 from eab.engine.branching.beam import BeamPolicy
-from eab.engine.branching.logits_processing import processed
+from eab.engine.branching.filters import processed
 from eab.engine.branching.own import Processor
 from eab.engine.branching.policy import Leaf, Member, Policy
 from eab.engine.branching.random_streams import ROOT
 from eab.engine.branching.sampling import Predictions
 from eab.engine.caches.base import ForwardBatch, KVCache
-from eab.engine.drafting import Drafting
-from eab.engine.ending import Ending
 from eab.engine.models.base import LanguageModel
 from eab.engine.paths import Lookahead, Paths
 from eab.engine.request import LogitsReader
-from eab.engine.speculation.speculator import Speculator
-from eab.engine.step_events import predicted
+from eab.engine.speculation.speculator import Drafting, Speculator
+from eab.engine.step_events import Ending, predicted
 from eab.errors import MemoryLimitError, ModelError
 from eab.run.events import Event, RowsAllocated, RunStarted
 

@@ -9,16 +9,13 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from eab.engine.build import build
-from eab.engine.caches.prefix_cache import common_length
-from eab.engine.caches.prefixed_tree import Prefixes
+from eab.engine.build import KVNeed, build, kv_need, probe
+from eab.engine.caches.prefix_cache import Prefixes, common_length
 from eab.engine.forward_pass import Part
 from eab.engine.generation import Generation
-from eab.engine.kv_need import KVNeed, kv_need
 from eab.engine.models.base import LanguageModel
 from eab.engine.models.machine import is_out_of_memory
 from eab.engine.models.stopping import Stopped
-from eab.engine.probe import probe
 from eab.engine.request import Request
 from eab.errors import MemoryLimitError, ServerError
 from eab.run.events import Event, RunEnded, TokensAppended

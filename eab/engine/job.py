@@ -6,7 +6,7 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from eab.config import DETERMINISTIC, MAX_SEED, BranchingConfig
-from eab.engine.request import Request
+from eab.engine.request import Request, continue_from
 from eab.run import RunFold, RunState, before_end, fold_prefix
 from eab.run.events import Event, Message, Progressed, RunEnded, RunStarted
 
@@ -101,8 +101,6 @@ def continued_run_job(
     """A job that continues another run: `continued` follows that run's prompt."""
 
     def begin(context: JobContext) -> Request:
-        from eab.engine.continuing import continue_from
-
         return continue_from(context.model, started, continued, context.requests[0].config)
 
     return _run(Request(started.prompt, config, messages=started.messages), model_name, begin)

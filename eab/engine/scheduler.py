@@ -16,10 +16,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from eab.engine.caches.prefix_cache import PrefixCache
-from eab.engine.caches.prefixed_tree import Prefixes
-from eab.engine.fair_queue import FairQueue
-from eab.engine.fairness import FirstComeFirstServed, TokensServed, runs_that_fit, within_shares
+from eab.engine.caches.prefix_cache import PrefixCache, Prefixes
+from eab.engine.fairness import (
+    FairQueue,
+    FirstComeFirstServed,
+    TokensServed,
+    runs_that_fit,
+    within_shares,
+)
 from eab.engine.forward_pass import Part, run_pass
 from eab.engine.generation import MIN_PREFILL_CHUNK, PREFILL_CHUNK
 from eab.engine.handle import Handle

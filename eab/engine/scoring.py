@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from eab import token_text
-from eab.engine.branching.logits_processing import penalties, processed
+from eab.engine.branching.filters import penalties, processed
 from eab.engine.branching.sampling import Predictions
 from eab.engine.build import check_processors, encode, new_cache
 from eab.engine.caches.base import KVCache

@@ -10,7 +10,7 @@ import pandas as pd
 
 from eab.analysis.answers import group_answers
 from eab.analysis.merged_runs import Merged, same_prompt, texts_of
-from eab.engine.what_if.trace import Unknown, Why
+from eab.engine.what_if import Unknown, Why
 from eab.figures.kv_schemes import separate_bytes
 from eab.figures.memory_captions import source
 from eab.formatting import counted, human_bytes, listed, times
@@ -178,7 +178,7 @@ def _difference(a: float | None, b: float | None, written: Callable[[Any], str])
     return f"{size} {word}{ratio}"
 
 
-# Listed in this order; eab.engine.what_if.trace.Unknown explains each reason.
+# Listed in this order; eab.engine.what_if.Unknown explains each reason.
 _REASONS: Final[dict[Why, tuple[str, str]]] = {  # the noun that is counted, and its phrase
     "fork": ("place", "{} would fork too"),
     "limit": ("fork", "at {}, the path limit dropped some branches"),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from eab.engine.caches.prefixed_tree import prefix_cache
+from eab.engine.caches.prefix_cache import prefix_cache
 from eab.engine.loop import event_stream
 from eab.engine.models.base import LanguageModel
 from eab.engine.models.machine import describe_machine

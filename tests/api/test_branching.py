@@ -249,10 +249,10 @@ def test_the_package_lists_its_names():
 WITHOUT_TORCH = [
     "import eab",
     "import eab.run, eab.run.events, eab.run.record, eab.config, eab.token_text, eab.errors",
-    "import eab.engine.models.sources, eab.engine.models.packaged, eab.engine.models.sources, eab.engine.models.ollama",
+    "import eab.engine.models.sources, eab.engine.models.packaged, eab.engine.models.sources, eab.engine.models.sources",
     "from eab import BranchingConfig, EabError, load, save, save_html, Run, Sample, Settings",
     "Run.load('assets/runs/coin.eab').to_html()",
-    "from eab.lessons import bundled_runs; from eab.engine.what_if.trace import Trace",
+    "from eab.lessons import bundled_runs; from eab.engine.what_if import Trace",
     "Trace(bundled_runs.events_of(bundled_runs.recordings()[0]))",
     "import importlib, pkgutil, eab.figures as f",
     "for m in pkgutil.iter_modules(f.__path__): importlib.import_module('eab.figures.' + m.name)",

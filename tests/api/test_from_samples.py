@@ -18,7 +18,7 @@ from page_data import data_of
 import eab
 from eab import Run
 from eab.api import imported
-from eab.engine.continuing import continue_from
+from eab.engine.request import continue_from
 from eab.engine.step_events import entropy_bounds
 from eab.errors import ConfigError, ModelError, RecordError
 from eab.figures.captions import answers_sentence, cost_sentence, entropy_sentence, tree_sentence

@@ -10,8 +10,8 @@ from tiny_models import chat_pair
 
 from eab import EntropyAdaptiveBranching, Message, Request
 from eab.config import BranchingConfig
-from eab.engine.continuing import continue_from
 from eab.engine.loop import event_stream
+from eab.engine.request import continue_from
 from eab.engine.what_if.resimulate import resimulate
 from eab.errors import ConfigError, ModelError, PromptError
 from eab.labs.tuning.grid import Grid

@@ -18,7 +18,7 @@ from transformers import (
 import eab
 from eab import EntropyAdaptiveBranching, Request
 from eab.engine.build import check_processors
-from eab.engine.continuing import continue_from
+from eab.engine.request import continue_from
 from eab.errors import ConfigError
 from eab.lessons.checks.policy import TableModel, random_table
 from eab.share.exports import as_python

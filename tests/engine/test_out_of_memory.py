@@ -12,10 +12,9 @@ from torch import Tensor
 
 from eab.engine.caches.base import ForwardBatch
 from eab.engine.caches.tree import TreeCache
-from eab.engine.models.machine import is_out_of_memory
+from eab.engine.models.machine import Stopwatch, is_out_of_memory
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
-from eab.engine.stopwatch import Stopwatch
 from eab.run import fold
 from eab.run.events import RunEnded
 

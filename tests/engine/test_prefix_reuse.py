@@ -32,8 +32,7 @@ from served_together import (
 import eab
 from eab.board.messages import board_message
 from eab.config import BranchingConfig
-from eab.engine.caches.prefix_cache import PrefixCache
-from eab.engine.caches.prefixed_tree import PrefixedTreeCache, Prefixes
+from eab.engine.caches.prefix_cache import PrefixCache, PrefixedTreeCache, Prefixes
 from eab.engine.fairness import FirstComeFirstServed, NewcomersFirst
 from eab.engine.handle import Handle
 from eab.engine.loop import event_stream

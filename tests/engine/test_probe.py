@@ -8,8 +8,8 @@ from made_runs import events_of, run_of
 
 from eab.config import BranchingConfig
 from eab.engine.branching.presets import PRESETS, starting_config
+from eab.engine.build import PROBED
 from eab.engine.models.huggingface import HuggingFaceModel
-from eab.engine.probe import PROBED
 from eab.lessons.checks.policy import TableModel
 from eab.run import RunState
 from eab.run.events import Probed, RunStarted

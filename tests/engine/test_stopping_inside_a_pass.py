@@ -7,12 +7,11 @@ from tiny_models import tiny, with_large_weights, word_tokenizer
 from torch import nn
 
 from eab.config import BranchingConfig
-from eab.engine.caches.prefix_cache import PrefixCache
-from eab.engine.caches.prefixed_tree import prefix_cache
+from eab.engine.build import PROBED
+from eab.engine.caches.prefix_cache import PrefixCache, prefix_cache
 from eab.engine.loop import event_stream, stop_when
 from eab.engine.models.base import LanguageModel
 from eab.engine.models.own_cache import with_cache
-from eab.engine.probe import PROBED
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.labs.tuning.grid import Grid

@@ -12,10 +12,9 @@ from equality import untimed
 
 from eab.api.branching import EntropyAdaptiveBranching
 from eab.config import BranchingConfig
-from eab.engine.continuing import continue_from
 from eab.engine.loop import event_stream
 from eab.engine.models.huggingface import HuggingFaceModel
-from eab.engine.request import Request
+from eab.engine.request import Request, continue_from
 from eab.figures.tables import steps_table, tokens_table
 from eab.lessons import bundled_runs
 from eab.run import fold, record

@@ -20,7 +20,7 @@ def write(
     """Write a model whose vocabulary is the words `w<i>`; only `w5` can be encoded.
 
     Args:
-        model: A model of a family in `eab.engine.models.gguf.architecture.FAMILIES`.
+        model: A model of a family in `eab.engine.models.gguf.checkpoint.FAMILIES`.
         path: The file.
         architecture: The family's name in llama.cpp.
         kinds: The types of tokens that are not normal (1).

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from eab.engine.caches.row_table import RowLists
+from eab.engine.caches.rows import RowLists
 
 
 def lists_of(seen: np.ndarray) -> RowLists:

@@ -53,7 +53,7 @@ def write(
     """Write a model and its vocabulary.
 
     Args:
-        model: A model of a family in `eab.engine.models.gguf.architecture.FAMILIES`.
+        model: A model of a family in `eab.engine.models.gguf.checkpoint.FAMILIES`.
         path: The file.
         add_vocabulary: Adds the fields of the tokenizer.
         architecture: The family's name in llama.cpp.

@@ -1,5 +1,5 @@
-// The events of a run as decisions, as in eab/engine/what_if/trace.py: what each live path saw at a step,
-// and what it became.
+// The events of a run as decisions, as in eab/engine/what_if/__init__.py: what each live path saw at
+// a step, and what it became.
 
 /** @import { RunEvent } from "./types.d.ts" */
 import { Run } from "./run.js";

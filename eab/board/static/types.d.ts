@@ -229,7 +229,7 @@ export interface RunStep {
   sentences: Sentences | null; // after it; only `fold` in messages.js knows them
 }
 
-/** Where only the model could say what happens in a recomputed run (eab/engine/what_if/trace.py). */
+/** Where only the model could say what happens in a recomputed run (eab/engine/what_if/__init__.py). */
 export interface Unknown {
   step: number;
   path: number;

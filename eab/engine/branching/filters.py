@@ -1,5 +1,9 @@
-"""Temperature and the filters of the next-token distribution, ordered and defined as in `generate`
-of transformers.
+"""From the model's logits to processed scores: logits processors, temperature and filters, ordered
+and defined as in `generate` of transformers.
+
+Logits processors change the scores of a path, depending on its tokens: first the built-in one
+against repetition, then custom ones. Each sees only one path with its prompt, so the weights are
+unbiased for the distribution that results.
 
 The top-p of transformers sorts the whole vocabulary, which takes longer than the model itself. On a
 CPU, only tokens with more than the V-th part of what is dropped are sorted, as all others are
@@ -9,18 +13,86 @@ only where equal scores lie at the boundary, because only some of these are kept
 vocabulary is sorted, which never waits for the device.
 """
 
+import math
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from eab.config import BranchingConfig
-from eab.engine.branching.drawing import largest
+from eab.engine.branching.own import Processor, plain_name
+from eab.errors import ConfigError
+
+
+def penalties(config: BranchingConfig) -> tuple[Processor, ...]:
+    """The processors that the settings ask for."""
+    if config.repetition_penalty == 1.0:
+        return ()
+    return (partial(_penalize_repetition, penalty=config.repetition_penalty),)
+
+
+def processed(
+    processors: Sequence[Processor], logits: Tensor, texts: Sequence[Sequence[int]]
+) -> Tensor:
+    """The processed scores after these texts, (P, V). Each row is processed alone, so the result
+    for a path does not depend on the others.
+
+    Raises:
+        ConfigError: A processor did not return scores of the right shape, or none that is finite.
+    """
+    exact = logits.dtype == torch.float64
+    scores = logits.clone() if exact else logits.to(torch.float32, copy=True)
+    for row, tokens in zip(scores.split(1), texts, strict=True):
+        ids, made = torch.tensor([tokens], device=logits.device), row
+        for processor in processors:
+            made = _checked(processor, processor(ids, made), row)
+        if made is not row:
+            row.copy_(made)
+    spoilt = logits.amax(dim=-1).isfinite() & ~scores.amax(dim=-1).isfinite()
+    if spoilt.any():
+        at = int(spoilt.int().argmax())
+        _blame(processors, logits[at : at + 1].to(scores.dtype, copy=True), texts[at])
+    return scores
+
+
+def _blame(processors: Sequence[Processor], row: Tensor, text: Sequence[int]) -> None:
+    """Raise ConfigError for the processor that leaves no token of this row, (1, V), to draw."""
+    ids = torch.tensor([text], device=row.device)
+    for processor in processors:
+        row = processor(ids, row).to(row.dtype)
+        if not (highest := row.amax()).isfinite():
+            scores = {-math.inf: "all scores to -inf", math.inf: "a score to +inf"}
+            what = scores.get(float(highest), "a score to NaN")
+            raise ConfigError(
+                f"the logits processor {plain_name(processor)} sets {what} after "
+                f"{len(text):,} tokens, so no token can be drawn; let it leave a finite score"
+            )
+
+
+def _checked(processor: Processor, given: Tensor, scores: Tensor) -> Tensor:
+    shape = getattr(given, "shape", None)
+    if shape != scores.shape:
+        what = type(given).__name__ if shape is None else f"tensor of shape {tuple(shape)}"
+        raise ConfigError(
+            f"the logits processor {plain_name(processor)} returned a {what}; it must return "
+            f"the scores as a tensor of shape {tuple(scores.shape)}"
+        )
+    return given
+
+
+def _penalize_repetition(ids: Tensor, scores: Tensor, penalty: float) -> Tensor:
+    """Lower the scores of tokens that occur in the text, in place (arXiv 1909.05858)."""
+    seen = scores.gather(1, ids)
+    return scores.scatter_(1, ids, torch.where(seen < 0, seen * penalty, seen / penalty))
+
 
 _SPARSE: Final = 4  # at most every 4th token is sorted; else all are
 _LANES: Final = 8  # numbers that PyTorch's softmax adds in parallel, at least
@@ -182,3 +254,22 @@ def _keep(kept: _Numbers, scores: _Numbers, least: np.floating[Any]) -> _Numbers
 def _array(rows: Tensor) -> _Numbers:
     """A view of the same memory."""
     return rows.detach().numpy()
+
+
+_GROUP: Final = 64  # tokens, of which the largest is found first
+
+
+def largest(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The largest numbers of each row, descending, and their columns, (P, count) each: as `topk`,
+    which is slow over a vocabulary, but only among the groups with the largest maxima.
+    """
+    whole = rows.shape[1] // _GROUP
+    if whole < 2 * count:
+        return tuple(rows.topk(count, dim=-1))  # type: ignore[return-value]
+    groups = rows[:, : whole * _GROUP].unflatten(1, (whole, _GROUP))
+    best = groups.amax(dim=-1).topk(count, dim=-1, sorted=False).indices
+    among = groups.gather(1, best[:, :, None].expand(-1, -1, _GROUP)).flatten(1)
+    found = torch.cat([among, rows[:, whole * _GROUP :]], dim=1).topk(count, dim=-1)
+    best = functional.pad(best, (0, 1), value=whole)  # what is left over comes last
+    columns = best.gather(1, found.indices // _GROUP) * _GROUP + found.indices % _GROUP
+    return found.values, columns

@@ -19,8 +19,8 @@ from eab.engine.caches.shape import to_device
 from eab.run.events import Growth, KVUsage
 
 if TYPE_CHECKING:
+    from eab.engine.caches.attention import ReadPrefix
     from eab.engine.caches.kv_pool import StaticBuffers
-    from eab.engine.caches.shared_prefix import ReadPrefix
 
 
 class Attends(Protocol):

@@ -3,7 +3,7 @@
 The rows of a path are in blocks of a fixed size, listed in its block table (PagedAttention, arXiv
 2309.06180). Paths with the same prefix list the same full blocks. The last block of a path, if it
 is not full, belongs to this path alone: a fork copies it for every child but the first. There are
-no tensors here (see `eab.engine.caches.paged`); all rows and bytes are computed.
+no tensors here (see `eab.engine.caches.per_path`); all rows and bytes are computed.
 """
 
 from collections import Counter

@@ -6,11 +6,10 @@ from eab.config import AllocationStep, CacheName
 from eab.engine.caches.base import KVCache
 from eab.engine.caches.baselines import ConcatCowCache, DeepCopyCache, Recompute
 from eab.engine.caches.blocks import BLOCK_SIZE
-from eab.engine.caches.hybrid import HybridCache
 from eab.engine.caches.kv_pool import KVPool
-from eab.engine.caches.own import OwnCache
-from eab.engine.caches.paged import PagedCache
-from eab.engine.caches.prefixed_tree import PrefixedTreeCache, Prefixes, can_reuse
+from eab.engine.caches.own import HybridCache, OwnCache
+from eab.engine.caches.per_path import PagedCache
+from eab.engine.caches.prefix_cache import PrefixedTreeCache, Prefixes, can_reuse
 from eab.engine.caches.server import ServerCache
 from eab.engine.caches.shape import KVShape
 from eab.engine.caches.tree import TreeCache

@@ -30,8 +30,7 @@ from eab.engine.caches.base import ForwardBatch, KVCache, logits_indices
 from eab.engine.caches.growth import growth_step, should_shrink
 from eab.engine.caches.kv_pool import KVPool, RowSet, StaticBufferPool
 from eab.engine.caches.ledger import Ledger, check_limit
-from eab.engine.caches.row_table import RowLists, RowTable
-from eab.engine.caches.rows_read import MaskedRows, Reading, plan_readings
+from eab.engine.caches.rows import MaskedRows, Reading, RowLists, RowTable, plan_readings
 from eab.engine.caches.shape import EVERYTHING, KVShape, PlacedLayer, Reach, to_device
 from eab.run.events import Growth, KVUsage
 

@@ -1,10 +1,9 @@
 """Matrix products and attention on CPUs, compiled by LLVM for the processor they run on.
 
-`llvm_code.py` and `vectors.py` have the words that the functions are written in. `products.py` is
-the product of rows with any kind of weights, in tiles (`tiles.py`), with what is done to the rows
-before (`product_code.py`); `float32.py`, `int4.py` and `vnni.py` are one kind each.
-`attention.py` is attention over lists of rows. They import llvmlite, so import them only where
-`can_compile` says so.
+`llvm_code.py` has the words that the functions are written in. `products.py` is the product of rows
+with any kind of weights (`weights.py`), in tiles (`tiles.py`), with what is done to the rows
+before. `attention.py` is attention over lists of rows. They import llvmlite, so import them only
+where `can_compile` says so.
 """
 
 import ctypes

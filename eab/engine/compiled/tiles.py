@@ -21,18 +21,21 @@ from torch import Tensor
 from eab.engine.compiled.llvm_code import (
     BYTE,
     FLOAT,
+    FLOATS,
     INT32,
     INT64,
+    LANES,
     POINTER,
     VOID,
     call,
     counting,
     element,
     function,
+    multiply_add,
     number,
+    repeated,
     variable,
 )
-from eab.engine.compiled.vectors import FLOATS, LANES, multiply_add, repeated
 
 _READ, _LEVEL, _DATA = 0, 1, 1  # how to fetch: to read, into an outer cache, data
 _LINE_BYTES: Final = 64
@@ -64,7 +67,7 @@ class Weights(ABC):
     dtype: torch.dtype
     dtype_of_constants: torch.dtype = torch.float32
     step_bytes: int  # of the weights of a block that are read in a step
-    part: int = 0  # steps whose sum is stored before the next ones are added; 0: all
+    partial: int = 0  # steps whose sum is stored before the next ones are added; 0: all
     vector: Any = FLOATS  # the type of sums and weights
 
     @abstractmethod
@@ -218,7 +221,7 @@ class Block:
 
 def write_block(code: Any, kind: Weights, rows: Rows, block: Block) -> None:
     """Multiply the rows by the weights of a block."""
-    part = number(kind.part) if kind.part else rows.steps
+    part = number(kind.partial) if kind.partial else rows.steps
     with counting(code, number(0), rows.steps, part) as start:
         left = code.sub(rows.steps, start)
         steps = code.select(code.icmp_signed("<", left, part), left, part)

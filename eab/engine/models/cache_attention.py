@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from eab.engine.caches.base import ForwardBatch
-from eab.engine.caches.shared_prefix import (
+from eab.engine.caches.attention import (
     SegmentReaders,
     attend_with_prefixes,
     readers_of_segments,
 )
+from eab.engine.caches.base import ForwardBatch
 from eab.engine.models.attention_calls import cache_mask, current_record
 from eab.engine.models.machine import is_out_of_memory
 from eab.engine.models.stopping import stop_if_requested

@@ -5,7 +5,7 @@
 
 A decoder reads a loaded transformers model: its modules by their names, and what they compute by
 their values, so it serves every family that is built in this way. It shares the weights. Whether
-it computes what transformers' own code computes is found out at loading (`own_decoder.py`).
+it computes what transformers' own code computes is found out at loading (`huggingface.py`).
 
 Shapes: T tokens, H query heads in G groups, that is, G key/value heads, of size D, V vocabulary.
 """

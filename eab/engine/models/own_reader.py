@@ -23,14 +23,13 @@ from transformers import DynamicCache, PreTrainedModel
 from eab.engine.caches.attention import attention_kernels
 from eab.engine.caches.factory import make_cache
 from eab.engine.caches.own import OwnCache, RowsFor
-from eab.engine.caches.own_memory import BatchAxes, axes_of, bytes_of, tensors_of
+from eab.engine.caches.own_memory import BatchAxes, axes_of, bytes_of, tensors_of, without_rows
 from eab.engine.caches.shape import KVShape, OwnMemory
 from eab.engine.models.attention_calls import check_not_nan, naming_the_family
 from eab.engine.models.cache_attention import running
 from eab.engine.models.configuration import LONGEST_CHECKED_WINDOW, impossible_window, windows
 from eab.engine.models.machine import is_out_of_memory
 from eab.engine.models.transformers_model import tokens_to_check
-from eab.engine.models.without_rows import without_rows
 from eab.errors import ModelError
 from eab.formatting import reason_of
 

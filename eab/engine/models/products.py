@@ -139,8 +139,8 @@ def merged(tensors: Iterable[Any]) -> Any:
 
 def _compiled(before: Any, inputs: int) -> Any:
     """What compiled code does to the rows; None if there is nothing, or PyTorch has to do it."""
+    from eab.engine.compiled.llvm_code import LANES
     from eab.engine.compiled.products import Gate, Norm
-    from eab.engine.compiled.vectors import LANES
 
     if before is None or inputs % LANES:
         return None

@@ -1,28 +1,31 @@
-"""Finds where a named model is: in this project, in a package, in a folder or file, or on the Hub.
-Lists those that can be opened without a download. Imports no torch.
+"""Finds where a named model is: in this project, in a package, in a folder or file, on the Hub, or
+among the models that Ollama keeps on this machine. Lists those that can be opened without a
+download. Imports no torch.
+
+A manifest of Ollama lists the blobs of a model; one of them is its GGUF file. The layout:
+https://github.com/ollama/ollama/blob/main/docs/faq.mdx and its server/manifest.go.
 """
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from huggingface_hub import scan_cache_dir, try_to_load_from_cache
 from huggingface_hub.errors import CacheNotFound, HFValidationError
 
 from eab.assets import ASSETS
-from eab.engine.models import ollama
-from eab.engine.models.ollama import PREFIX as OLLAMA
-from eab.engine.models.ollama import weights_of
 from eab.engine.models.packaged import PACKAGED
 from eab.errors import ModelError
-from eab.formatting import quoted
+from eab.formatting import quoted, shortened
 
 EMBEDDED: Final = "embedded"
+OLLAMA: Final = "ollama:"  # before names of its models
 EMBEDDED_FOLDER: Final = ASSETS / "model"
 # A smaller model with the same vocabulary, for draft tokens
 EMBEDDED_DRAFT: Final = "embedded-draft"
@@ -50,7 +53,7 @@ def find_source(name: str) -> Source:
     if name in PACKAGED:
         return _packaged(name)
     if name.startswith(OLLAMA):
-        return Source("gguf", str(weights_of(name)))
+        return Source("gguf", str(ollama_weights(name)))
     if not name.strip():
         raise ModelError(f"no model is named; give {NAMES}")
     place = os.path.expanduser(name)  # os.path functions accept any string without an error
@@ -189,7 +192,7 @@ def _of_this_project(name: str) -> InstalledModel:
 
 
 def _of_ollama() -> Iterator[InstalledModel]:
-    for name, weights in ollama.models():
+    for name, weights in ollama_models():
         yield InstalledModel(name, _size([weights]), "Ollama")
 
 
@@ -225,3 +228,57 @@ def _size(files: list[Path]) -> int:
         with suppress(OSError):  # it may have been deleted
             size += os.path.getsize(file)
     return size
+
+
+_WEIGHTS: Final = "application/vnd.ollama.image.model"
+_DIGEST: Final = re.compile(r"sha256[:-][0-9a-f]{64}")
+_MOST_NAMED: Final = 8  # models listed in a message
+_MAX_MANIFEST: Final = 2**20  # bytes
+_USUAL: Final = ("registry.ollama.ai", "library")  # default host and owner, which names omit
+
+
+def ollama_folder() -> Path:
+    """Where Ollama keeps its models."""
+    return Path(os.environ.get("OLLAMA_MODELS", "").strip() or Path.home() / ".ollama" / "models")
+
+
+def ollama_models() -> Iterator[tuple[str, Path]]:
+    """The models that Ollama has: names with the prefix `ollama:`, and their weights."""
+    manifests = ollama_folder() / "manifests"
+    for manifest in sorted(manifests.glob("*/*/*/*")):
+        *place, tag = manifest.relative_to(manifests).parts
+        for usual in _USUAL:
+            place = place[1:] if place[0] == usual else place
+        weights = _ollama_blob(manifest)
+        if weights is not None and weights.is_file():
+            yield f"{OLLAMA}{'/'.join(place)}:{tag}", weights
+
+
+def ollama_weights(name: str) -> Path:
+    """The GGUF file of a model such as `ollama:llama3.2:1b`; the default tag is `latest`.
+    ModelError if Ollama does not have it.
+    """
+    last = name.removeprefix(OLLAMA).rpartition("/")[2]  # the host part may contain a port
+    wanted = name if ":" in last else f"{name}:latest"
+    known = dict(ollama_models())
+    if wanted not in known:
+        named = ", ".join(shortened(known_name, 60) for known_name in list(known)[:_MOST_NAMED])
+        more = f" and {len(known) - _MOST_NAMED:,} more" if len(known) > _MOST_NAMED else ""
+        have = f"{named}{more}" if known else "no model"
+        raise ModelError(
+            f"Ollama has no model {quoted(name)} in {quoted(str(ollama_folder()))}; it has {have}"
+        )
+    return known[wanted]
+
+
+def _ollama_blob(manifest: Path) -> Path | None:
+    """The blob with the weights of a manifest; None if there is none."""
+    try:
+        with manifest.open("rb") as file:
+            layers: Any = json.loads(file.read(_MAX_MANIFEST))["layers"]
+        [digest] = [layer["digest"] for layer in layers if layer["mediaType"] == _WEIGHTS]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+        return None
+    return ollama_folder() / "blobs" / digest.replace(":", "-")

@@ -13,10 +13,8 @@ from eab.engine.branching.presets import START
 from eab.engine.caches.shape import EVERYTHING, KVShape, Reach
 from eab.engine.models.base import LanguageModel
 from eab.engine.models.configuration import recommended_settings
-from eab.engine.models.fingerprint import fingerprint
-from eab.engine.models.prompts import PromptEncoder
-from eab.engine.models.token_bytes import TokenTexts
-from eab.engine.models.weights import StoredWeights, bytes_by_kind, matrix_modules
+from eab.engine.models.prompts import PromptEncoder, TokenTexts
+from eab.engine.models.weights import StoredWeights, bytes_by_kind, fingerprint, matrix_modules
 from eab.formatting import counted, human_bytes
 from eab.run.events import LayerRow, ModelCard, WindowRows
 from eab.run.events.chat import Prompt, markers_in

@@ -1,4 +1,5 @@
-"""How the weights of a loaded model are stored, how many bytes they take, and in which layout.
+"""How the weights of a loaded model are stored, how many bytes they take, in which layout, and
+whether they are still the same.
 
 A decode step multiplies every weight matrix by one row per live path. Two layouts make this faster
 on a CPU: tiles of our own products, where these can be compiled, and elsewhere the blocks of
@@ -7,12 +8,13 @@ should give the same texts. No weights are held twice, except those of an output
 them with the input embedding, if there is enough memory; tiled, the two still share them.
 """
 
+import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from types import ModuleType
 from typing import TYPE_CHECKING, Final, cast
 
 import torch
@@ -22,15 +24,14 @@ from transformers.pytorch_utils import Conv1D
 
 from eab.engine import compiled
 from eab.engine.models.machine import free_memory
-from eab.engine.models.quantized.formats import FORMATS, quantize
+from eab.engine.models.quantized.formats import FORMATS, quantize, read_by_code
 from eab.engine.models.quantized.layer import QuantizedLinear
-from eab.engine.models.read_weights import read_by_code
 from eab.errors import ModelError
 from eab.weight_formats import AS_LOADED, AUTO, PLAIN, PREPACKED, TILED
 
 if TYPE_CHECKING:
     from eab.engine.compiled.products import Part
-
+    from eab.engine.compiled.weights import Float32Weights
 
 # Fewest weights of a model in another layout: below, calling the product takes most of its time.
 MIN_WEIGHTS: Final = 1_000_000
@@ -74,18 +75,17 @@ class TiledLinear(ReorderedLinear):
         super().__init__(linear)
         if not compiled.can_compile():
             raise RuntimeError("nothing can be compiled for this processor")
-        bias = None if linear.bias is None else linear.bias.detach()
-        weight, bias = _products().pack(linear.weight.detach(), bias)
+        loaded = None if linear.bias is None else linear.bias.detach()
+        weight, bias = _products().pack(linear.weight.detach(), loaded)
         self.register_buffer("weight", weight, persistent=False)
         self.register_buffer("bias", bias, persistent=False)
 
     def part(self) -> "Part":
         """The layer for `eab.engine.compiled.products`."""
-        part: Part = _products().part(self.weight, self.bias)
-        return part
+        return _products().part(self.weight, self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = _products().product(x, self.weight, self.bias)
+        out = _products().product(x, self.weight, self.bias)
         outputs = self.out_features
         return out if out.shape[-1] == outputs else out[..., :outputs]
 
@@ -100,15 +100,14 @@ class TiledEmbedding(nn.Embedding):
 
     def forward(self, ids: Tensor) -> Tensor:
         """ids (...) -> (..., embedding_dim)."""
-        vectors: Tensor = _products().columns(self.weight, ids)
-        return vectors
+        return _products().columns(self.weight, ids)
 
 
 @cache
-def _products() -> ModuleType:
-    from eab.engine.compiled import float32  # needs llvmlite
+def _products() -> "Float32Weights":
+    from eab.engine.compiled.weights import FLOAT32  # needs llvmlite
 
-    return float32
+    return FLOAT32
 
 
 Layout = Callable[[nn.Linear], nn.Module]
@@ -267,3 +266,38 @@ def _kind(module: nn.Module, is_bias: bool) -> str:
     ours = isinstance(module, nn.Linear | Conv1D | ReorderedLinear | QuantizedLinear)
     is_linear = ours or hasattr(module, "in_features")  # from another library
     return "linear layers" if is_linear and not is_bias else "norms and biases"
+
+
+# Attributes of PEFT's layers that decide what they compute
+_OF_ADAPTERS: Final = ("_active_adapter", "_disable_adapters", "merged_adapters", "scaling")
+
+
+def fingerprint(model: nn.Module, exact: bool = True) -> str:
+    """A hash of the weights and of the adapters in use: it tells a model that was given loaded from
+    another, and from itself before it was changed. With hooks or replaced methods, which may do
+    anything, it is another one each time.
+
+    Args:
+        exact: Whether to read all weights. Otherwise weights count as changed if they were replaced
+            or changed in place, other than through `.data`.
+    """
+    digest = hashlib.sha256()
+    for name, module in model.named_modules():
+        adapters = [vars(module).get(attribute) for attribute in _OF_ADAPTERS]
+        digest.update(repr((name, type(module).__qualname__, adapters)).encode())
+        if is_watched(module):
+            digest.update(os.urandom(16))
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        version = 0 if exact or tensor.is_inference() else tensor._version
+        place = 0 if exact else tensor.data_ptr()
+        digest.update(repr((name, tensor.shape, tensor.dtype, place, version)).encode())
+        if exact:
+            digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def is_watched(module: nn.Module) -> bool:
+    """Whether code of others runs in the module."""
+    hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+    ours = all(str(getattr(hook, "__module__", "")).startswith("eab.") for hook in hooks)
+    return not ours or ("forward" in vars(module) and not hasattr(module, "_hf_hook"))

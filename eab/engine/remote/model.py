@@ -30,11 +30,9 @@ from eab.engine.caches.shape import KVShape
 from eab.engine.models import loading
 from eab.engine.models.base import LanguageModel
 from eab.engine.models.configuration import refuse_uneven_layers
-from eab.engine.models.ollama import PREFIX as OLLAMA
-from eab.engine.models.prompts import PromptEncoder
-from eab.engine.models.sources import EMBEDDED
+from eab.engine.models.prompts import PromptEncoder, TokenTexts
+from eab.engine.models.sources import EMBEDDED, OLLAMA
 from eab.engine.models.stopping import stop_if_requested
-from eab.engine.models.token_bytes import TokenTexts
 from eab.engine.models.transformers_model import stop_ids_of
 from eab.engine.remote.connection import DIALECTS, SECONDS, Connection, configured_address
 from eab.engine.remote.dialects import (

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from torch import Tensor
 
 from eab.config import BranchingConfig
-from eab.engine.branching.logits_processing import penalties, processed
+from eab.engine.branching.filters import penalties, processed
 from eab.engine.branching.policy import Policy
 from eab.engine.branching.sampling import Predictions
 from eab.engine.caches.factory import make_cache

@@ -30,7 +30,7 @@ from eab.engine.caches.base import ForwardBatch
 from eab.engine.caches.shape import KVShape, LayerAttention, OwnMemory, RowShape
 from eab.engine.generation import Generation
 from eab.engine.models.base import LanguageModel
-from eab.engine.what_if.trace import Decision, Trace, Unknown, Why
+from eab.engine.what_if import Decision, Trace, Unknown, Why
 from eab.errors import NO_MODEL, ConfigError, MemoryLimitError, RecordError
 from eab.run.events import (
     Event,
@@ -189,7 +189,7 @@ class _Resimulator:
         self.generation = Generation(model, started, cache, self.policy)
 
     def run(self) -> WhatIf:
-        """Run all steps, as `eab.engine.loop.generate` does."""
+        """Run all steps, as `eab.engine.loop.event_stream` does."""
         try:
             ended = self._steps()
         except MemoryLimitError as error:

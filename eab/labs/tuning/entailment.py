@@ -10,8 +10,13 @@ from typing import Any, Final
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from eab.engine.models.model_size import limit_of_folder, read_config, refuse_absurd_size
-from eab.engine.models.pretrained import refuse_missing_weights, refuse_other_shards
+from eab.engine.models.pretrained import (
+    limit_of_folder,
+    read_config,
+    refuse_absurd_size,
+    refuse_missing_weights,
+    refuse_other_shards,
+)
 from eab.errors import ModelError
 from eab.formatting import quoted
 

@@ -17,9 +17,8 @@ from typing import Any, Final, TypeAlias
 from msgspec import structs
 
 from eab.config import BranchingConfig
-from eab.engine.caches.prefixed_tree import prefix_cache
-from eab.engine.loop import event_stream
-from eab.engine.many_runs import ActiveRun, ManyRuns
+from eab.engine.caches.prefix_cache import prefix_cache
+from eab.engine.loop import ActiveRun, ManyRuns, event_stream
 from eab.engine.models.base import LanguageModel
 from eab.engine.models.transformers_model import TransformersModel
 from eab.engine.request import Request

@@ -290,8 +290,8 @@ class RunEnded(_Kind, frozen=True):
     """The last event that the engine emits."""
 
     step: fields.StepIndex  # steps decided so far
-    # `decided`, `explored`, `budget`: see `eab.engine.ending`; `unwatched`: the server stopped the
-    # run because no open tab watched it
+    # `decided`, `explored`, `budget`: see `eab.engine.step_events.Ending`; `unwatched`: the server
+    # stopped the run because no open tab watched it
     reason: EndReason
     message: fields.Message = ""  # what went wrong, if the reason is `failed`
 

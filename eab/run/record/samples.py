@@ -97,7 +97,7 @@ class Vocabulary:
     Args:
         tokenizer: A tokenizer of transformers that splits texts. Without it, a text is split into
             words and signs, each with the space before it, and other white space.
-        texts: The texts of its tokens: an `eab.engine.models.token_bytes.TokenTexts`.
+        texts: The texts of its tokens: an `eab.engine.models.prompts.TokenTexts`.
     """
 
     def __init__(self, tokenizer: Any = None, texts: Any = None) -> None:

@@ -17,9 +17,9 @@ from app.server.model_cache import ModelCache
 from app.server.rules import PRIVATE
 from app.server.worker import Worker
 from eab.config import BranchingConfig
+from eab.engine.build import PROBED
 from eab.engine.job import run_job
 from eab.engine.models.loading import load_model
-from eab.engine.probe import PROBED
 from eab.figures.captions import cost_sentence
 from eab.labs.jobs import comparison_job
 from eab.labs.measurement import Report

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from stepping import Sample, Text, leaves_of
 
 from eab.config import BranchingConfig
+from eab.engine.branching.beam import StochasticBeamPolicy, importance
 from eab.engine.branching.policy import Leaf
-from eab.engine.branching.stochastic_beam import StochasticBeamPolicy, importance
 from eab.lessons.checks.policy import TableModel, random_table
 
 LENGTH = 3

@@ -28,11 +28,11 @@ from torch import Tensor
 
 from eab.config import CacheName
 from eab.engine import compiled
-from eab.engine.caches import growth, rows_read
+from eab.engine.caches import growth, rows
 from eab.engine.caches.base import KVCache
 from eab.engine.caches.baselines import ChainCache, ConcatCowCache, DeepCopyCache, Recompute
 from eab.engine.caches.factory import make_cache
-from eab.engine.caches.paged import PagedCache
+from eab.engine.caches.per_path import PagedCache
 from eab.engine.caches.shape import EVERYTHING, KVShape, LayerAttention, Reach
 from eab.engine.caches.tree import TreeCache
 from eab.errors import MemoryLimitError
@@ -162,7 +162,7 @@ class AllCaches(RuleBasedStateMachine):
 
     @initialize(gathers=st.booleans(), shrinks=st.booleans())
     def begin(self, gathers: bool, shrinks: bool) -> None:
-        self.patch.setattr(rows_read, "GATHERED_ROW_COST", 0 if gathers else 10**9)
+        self.patch.setattr(rows, "GATHERED_ROW_COST", 0 if gathers else 10**9)
         if shrinks:
             self.patch.setattr(growth, "LEAST_GIVEN_BACK", 0)
 

@@ -169,6 +169,6 @@ def test_any_order_of_adding_holding_and_evicting():
 
 @pytest.mark.parametrize("rope_switch", [0, 64])
 def test_rows_that_depend_on_the_length_of_the_text_are_not_reused(rope_switch):
-    from eab.engine.caches.prefixed_tree import can_reuse
+    from eab.engine.caches.prefix_cache import can_reuse
 
     assert can_reuse(replace(SHAPE, rope_switch=rope_switch)) == (rope_switch == 0)

@@ -9,7 +9,7 @@ from processor import needs_compiled
 from row_lists import lists_of
 from torch import Tensor
 
-from eab.engine.caches.rows_read import ListedRows
+from eab.engine.caches.rows import ListedRows
 from eab.engine.caches.shape import ORDINARY, KVShape, LayerAttention
 
 SIZES = (16, 32, 64, 128, 256)

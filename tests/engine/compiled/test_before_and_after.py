@@ -10,8 +10,7 @@ from processor import needs_compiled
 from torch import Tensor
 from torch.nn import functional
 
-from eab.engine.models.quantized import aten
-from eab.engine.models.quantized.int4 import products, quantize_groups
+from eab.engine.models.quantized.integers import Aten, int4_products, quantize_groups
 
 pytestmark = needs_compiled
 SIZES = st.sampled_from((16, 64, 208, 576))
@@ -26,10 +25,10 @@ def multiplied(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, before: Any = None, **more: Any
 ) -> Tensor:
     """x times a float32 weight."""
-    from eab.engine.compiled.float32 import pack, part
     from eab.engine.compiled.products import Product
+    from eab.engine.compiled.weights import FLOAT32
 
-    return Product(weight.shape[1], part(*pack(weight, bias)), before)(x, **more)
+    return Product(weight.shape[1], FLOAT32.part(*FLOAT32.pack(weight, bias)), before)(x, **more)
 
 
 @given(
@@ -102,7 +101,9 @@ def test_what_would_be_read_or_written_out_of_bounds_is_refused():
         multiplied(torch.ones(2, 20), torch.ones(64, 20), before=Norm(torch.ones(20), 1e-5))
 
 
-@pytest.mark.skipif(products() is aten, reason="the product of four-bit weights is not compiled")
+@pytest.mark.skipif(
+    int4_products() is Aten, reason="the product of four-bit weights is not compiled"
+)
 @given(
     outputs=st.integers(1, 9),
     groups=st.integers(1, 5),
@@ -116,5 +117,5 @@ def test_four_bit_products_have_the_bits_of_aten(outputs, groups, group, rows, l
     weight = numbers(16 * outputs, groups * group, seed=seed)
     x = numbers(rows, groups * group, seed=seed + 1, scale=loud)
     stored = quantize_groups(weight, group)
-    ours, plain = (way.product(x, *way.pack(*stored)) for way in (products(), aten))
+    ours, plain = (way.product(x, *way.pack(*stored)) for way in (int4_products(), Aten))
     assert torch.equal(ours[:, : 16 * outputs], plain.float())

@@ -13,18 +13,18 @@ from eab.engine.compiled import VARIABLE
 AVX2 = {VARIABLE: "avx2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 OFF = {VARIABLE: "off"}
 OF_COMPILED_CODE = (
-    "compiled/test_attention.py",
-    "compiled/test_before_and_after.py",
-    "compiled/test_products.py",
+    "engine/compiled/test_attention.py",
+    "engine/compiled/test_before_and_after.py",
+    "engine/compiled/test_products.py",
 )
 OF_BOTH_WAYS = (
-    "caches/test_all_caches.py",
-    "caches/test_tree.py",
+    "engine/caches/test_all_caches.py",
+    "engine/caches/test_tree.py",
     "labs/test_padded_and_recounted.py",
-    "models/quantized/test_formats.py",
-    "models/quantized/test_layers.py",
-    "models/test_own_decoder.py",
-    "models/test_weight_layouts.py",
+    "engine/models/quantized/test_formats.py",
+    "engine/models/quantized/test_layers.py",
+    "engine/models/test_own_decoder.py",
+    "engine/models/test_weight_layouts.py",
 )
 
 
@@ -53,7 +53,7 @@ def test_the_tests_that_depend_on_the_processor_pass(limits):
 def test_the_variable_limits_what_is_compiled():
     program = (
         "from eab.engine import compiled; print(compiled.can_compile()); "
-        "from eab.engine.compiled.vectors import LANES; print(LANES)"
+        "from eab.engine.compiled.llvm_code import LANES; print(LANES)"
     )
     assert told_with({VARIABLE: "avx2"}, ["-c", program]).split() == ["True", "8"]
     assert told_with(OFF, ["-c", program]).split()[0] == "False"

@@ -13,8 +13,7 @@ from processor import needs_compiled
 from torch import Tensor, nn
 
 from eab.engine import compiled
-from eab.engine.models.quantized import onednn
-from eab.engine.models.quantized.int8 import Int8Linear, products
+from eab.engine.models.quantized.integers import Int8Linear, OneDnn, int8_products
 from eab.engine.models.weights import TiledLinear, apply_layout
 from eab.errors import ModelError
 
@@ -117,7 +116,7 @@ def test_what_compiled_code_cannot_read_is_refused():
         (TiledLinear(nn.Linear(64, 70)).bfloat16(), x),
         (TiledLinear(nn.Linear(64, 70)).to("meta"), x),
     ]
-    if products() is not onednn:
+    if int8_products() is not OneDnn:
         unreadable.append((Int8Linear(nn.Linear(64, 70)).half(), x))
     for stored, numbers in unreadable:
         with pytest.raises(TypeError, match="compiled code"):

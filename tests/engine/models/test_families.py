@@ -12,8 +12,7 @@ from family_table import FAMILIES, STATES, Family
 from made_runs import events_of
 
 from eab.config import BranchingConfig, CacheName
-from eab.engine.caches.prefix_cache import PrefixCache
-from eab.engine.caches.prefixed_tree import can_reuse
+from eab.engine.caches.prefix_cache import PrefixCache, can_reuse
 from eab.engine.loop import event_stream
 from eab.engine.models.loading import wrap_model
 from eab.engine.request import Request

@@ -9,7 +9,7 @@ from command_line import eab
 from hostile_gguf import tiny_file
 from model_keepers import WEIGHTS, add_manifest, add_to_hub_cache, add_to_ollama
 
-from eab.engine.models import ollama, sources
+from eab.engine.models import sources
 from eab.engine.models.loading import load_model
 from eab.engine.models.sources import InstalledModel, installed_models
 from eab.errors import ModelError
@@ -63,9 +63,9 @@ def test_models_of_ollama_are_named_as_ollama_names_them(home: Path, blob: bytes
     }
     assert set(others()) == {InstalledModel(name, len(blob), "Ollama") for name in expected}
     for name in expected:
-        assert ollama.weights_of(name).read_bytes() == blob
+        assert sources.ollama_weights(name).read_bytes() == blob
     for name in ("ollama:tiny", "ollama:localhost:5000/library/tiny"):
-        assert ollama.weights_of(name).read_bytes() == blob
+        assert sources.ollama_weights(name).read_bytes() == blob
 
 
 def test_an_ollama_model_is_loaded(home: Path, blob: bytes) -> None:

@@ -13,8 +13,8 @@ from tiny_models import with_large_weights
 from torch import nn
 
 from eab.config import BranchingConfig
+from eab.engine.build import kv_need
 from eab.engine.caches.own_memory import bytes_of, compact
-from eab.engine.kv_need import kv_need
 from eab.engine.models.loading import load_model, wrap_model
 from eab.engine.models.own_cache import OwnCacheModel
 from eab.engine.request import Request

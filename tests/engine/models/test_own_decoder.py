@@ -20,7 +20,7 @@ from eab.engine.models import weights as model_weights
 from eab.engine.models.decoder import Decoder
 from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.models.products import CompiledProduct, MergedProduct
-from eab.engine.models.quantized import aten, int4, int8, onednn
+from eab.engine.models.quantized.integers import Aten, OneDnn, int4_products, int8_products
 from eab.engine.models.weights import store_weights
 
 WIDE = {
@@ -43,8 +43,8 @@ if compiled.can_compile():
     USUAL, STORED["tiled"] = "tiled", ("as-loaded", "tiled")
 COMPILED = {
     "tiled": compiled.can_compile(),
-    "int8": int8.products() is not onednn,
-    "int4": int4.products() is not aten,
+    "int8": int8_products() is not OneDnn,
+    "int4": int4_products() is not Aten,
 }
 ROOM = 2**30
 FAMILIES = {
@@ -284,7 +284,7 @@ def test_a_decoder_that_ignores_it_is_noticed(name, monkeypatch):
             layer.module = right
         return decoder
 
-    monkeypatch.setattr("eab.engine.models.own_decoder.Decoder", misread)
+    monkeypatch.setattr("eab.engine.models.huggingface.Decoder", misread)
     assert uses_ours(HuggingFaceModel(model, word_tokenizer(), "misread")) == (name is None)
 
 

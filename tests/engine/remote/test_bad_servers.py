@@ -21,12 +21,11 @@ from bad_answers import (
 )
 from fake_server import FakeServer
 
-from eab.engine.continuing import continue_from
 from eab.engine.loop import event_stream
 from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.remote import connection
 from eab.engine.remote.model import RemoteModel
-from eab.engine.request import Request
+from eab.engine.request import Request, continue_from
 from eab.engine.scheduler import Scheduler
 from eab.figures.memory_captions import memory_sentence
 from eab.run import fold

@@ -20,8 +20,8 @@ from policies import BY_STEP
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream, stop_when
 from eab.engine.request import Request
+from eab.engine.what_if import Unknown
 from eab.engine.what_if.resimulate import resimulate
-from eab.engine.what_if.trace import Unknown
 from eab.errors import ConfigError, EabError, RecordError
 from eab.figures.run_comparison import tree_change_sentence
 from eab.lessons import bundled_runs

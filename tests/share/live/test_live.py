@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 import eab
 from eab.engine.branching.random_streams import Purpose, child_stream_key, pruning_uniform, uniform
 from eab.engine.caches.tree import TreeCache
-from eab.engine.continuing import continue_from
 from eab.engine.loop import event_stream
 from eab.engine.models.base import LanguageModel
-from eab.engine.request import Request
+from eab.engine.request import Request, continue_from
 from eab.run import fold
 from eab.run.events import Event, Forked, Reweighted, RowsAllocated
 from eab.run.record.run_file import decode

@@ -2,5 +2,5 @@
 
 Every layer is batch-invariant: the result of a row does not depend on the other rows. Paths share
 their forward passes, so otherwise a text would depend on its siblings. `formats` chooses the layers
-of a model; each other module implements one kind of layer.
+of a model; `layer` and `integers` have them.
 """

@@ -1,6 +1,8 @@
 """Which layers a weight format uses, where they work, and how to apply them to a model."""
 
-from collections.abc import Mapping
+import inspect
+import re
+from collections.abc import Hashable, Mapping
 from functools import cache
 from typing import Final, NamedTuple, cast
 
@@ -9,11 +11,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from eab.engine.models.quantized.int4 import Int4Linear
-from eab.engine.models.quantized.int8 import Int8Linear, Int8WeightOnlyLinear
-from eab.engine.models.quantized.layer import BFloat16Linear, QuantizedLinear
-from eab.engine.models.quantized.nf4 import NF4DoubleQuantLinear, NF4Linear
-from eab.engine.models.read_weights import read_by_code
+from eab.engine.models.quantized.integers import Int4Linear, Int8Linear, Int8WeightOnlyLinear
+from eab.engine.models.quantized.layer import (
+    BFloat16Linear,
+    NF4DoubleQuantLinear,
+    NF4Linear,
+    QuantizedLinear,
+)
 from eab.errors import ModelError
 
 
@@ -133,3 +137,30 @@ def _fault(layer: type[QuantizedLinear], error: float, device: torch.device) -> 
         if not torch.equal(together[-1:], alone):
             return "the result of a row depends on the other rows of the batch"
     return ""
+
+
+_READ: Final = re.compile(r"self\.(\w+)\.weight\b(?!\.(?:dtype|device|shape|size)|\s*=[^=])")
+
+
+def read_by_code(model: nn.Module) -> frozenset[str]:
+    """The names of the linear layers whose weight the model's own code reads directly, as in Mamba.
+    They stay as loaded: other code cannot use a packed or quantized weight as a matrix.
+    """
+    return frozenset(
+        f"{path}.{name}" if path else name
+        for path, parent in model.named_modules()
+        for name, child in parent.named_children()
+        if type(child) is nn.Linear and name in _read_by(cast(Hashable, type(parent)))
+    )
+
+
+@cache
+def _read_by(kind: Hashable) -> frozenset[str]:
+    """The layers whose weight the code of this class reads, other than its dtype or size."""
+    try:
+        code = inspect.getsource(cast(type, kind))
+    except (OSError, TypeError):
+        return frozenset()
+    if "pretraining_tp" in code:  # read only with this setting, which no model uses
+        return frozenset()
+    return frozenset(_READ.findall(code))

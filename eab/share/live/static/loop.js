@@ -1,5 +1,5 @@
-// Mirrors eab/engine/loop.py, with probe.py and eab/run/threshold.py: the events of a run, as a
-// generator. To stop, stop iterating.
+// Mirrors eab/engine/loop.py, with the probe of build.py and eab/run/threshold.py: the events of a
+// run, as a generator. To stop, stop iterating.
 
 import { FairPolicy, GREEDY } from "./fair.js";
 import { Generation } from "./generation.js";

@@ -1,4 +1,4 @@
-// Mirrors eab/engine/branching/sampling.py, with filters.py and drawing.py: from logits to the processed
+// Mirrors eab/engine/branching/sampling.py, with filters.py: from logits to the processed
 // distribution, its entropy, and draws from it.
 
 /** @import { Config } from "./loading.js" */

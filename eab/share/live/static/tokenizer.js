@@ -1,4 +1,4 @@
-// Mirrors what eab/engine/models/prompts.py and token_bytes.py make of `tokenizer.json`: digits apart, the
+// Mirrors what eab/engine/models/prompts.py makes of `tokenizer.json`: digits apart, the
 // words of GPT-2, byte pairs; no normalization.
 
 import { fromBytes } from "../../../board/static/token_text.js";

@@ -1,4 +1,4 @@
-// Mirrors eab/engine/caches/tree.py, with row_table.py: all paths of a run in one set of rows, each written
+// Mirrors eab/engine/caches/tree.py, with rows.py: all paths of a run in one set of rows, each written
 // once. A path is a list of rows; a fork copies the list, never K or V. When the tensors grow, and
 // what is reported of them, is in kv_rows.js.
 

@@ -17,7 +17,7 @@ from eab.engine.loop import event_stream
 from eab.engine.models.loading import load_model
 from eab.engine.models.quantized import formats
 from eab.engine.models.quantized.formats import FORMATS, quantize, refuse_if_unusable
-from eab.engine.models.quantized.int8 import Int8Linear
+from eab.engine.models.quantized.integers import Int8Linear
 from eab.engine.models.quantized.layer import QuantizedLinear
 from eab.engine.models.sources import EMBEDDED_DRAFT, EMBEDDED_FOLDER
 from eab.engine.models.weights import ReorderedLinear, bytes_by_kind

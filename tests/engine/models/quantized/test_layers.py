@@ -14,12 +14,24 @@ from places import ROOT
 from processor import HAS_BFLOAT16, needs_bfloat16
 from torch import Tensor, nn
 
-from eab.engine.models.quantized import onednn
-from eab.engine.models.quantized.int4 import Int4Linear, quantize_groups
-from eab.engine.models.quantized.int8 import Int8Linear, Int8WeightOnlyLinear, products
-from eab.engine.models.quantized.layer import BFloat16Linear, QuantizedLinear
-from eab.engine.models.quantized.nf4 import NF4, NF4DoubleQuantLinear, NF4Linear, quantize_blocks
-from eab.engine.models.quantized.onednn import quantize_rows
+from eab.engine.models.quantized.integers import (
+    Int4Linear,
+    Int8Linear,
+    Int8WeightOnlyLinear,
+    OneDnn,
+    int8_products,
+    largest_input,
+    quantize_groups,
+    quantize_rows,
+)
+from eab.engine.models.quantized.layer import (
+    NF4,
+    BFloat16Linear,
+    NF4DoubleQuantLinear,
+    NF4Linear,
+    QuantizedLinear,
+    quantize_blocks,
+)
 
 LAYERS = [
     pytest.param(BFloat16Linear, marks=needs_bfloat16),
@@ -53,7 +65,7 @@ def formula(layer: QuantizedLinear, linear: nn.Linear, x: Tensor) -> Tensor:
     """What the layer should compute from the rounded weights, in float64."""
     weight = linear.weight.detach()
     if isinstance(layer, Int8Linear):
-        rows, row_scale = quantize_rows(x, onednn.largest_input())
+        rows, row_scale = quantize_rows(x, largest_input())
         integers, scale = quantize_rows(weight)
         sums = rows.double() @ integers.double().t()
         return sums * row_scale.double() * scale.double().t()
@@ -163,7 +175,7 @@ def loud_rows(rows: int, inputs: int, seed: int) -> Tensor:
 
 
 needs_own_products = pytest.mark.skipif(
-    products() is onednn, reason="no AVX-512 VNNI, or oneDNN has a unit for matrices"
+    int8_products() is OneDnn, reason="no AVX-512 VNNI, or oneDNN has a unit for matrices"
 )
 
 
@@ -184,7 +196,7 @@ def test_our_eight_bit_products_are_those_of_onednn(outputs, inputs, rows, threa
     try:
         ours, other = (
             kernel.product(x, *kernel.pack(integers, scale[:, 0].contiguous()))[:, :outputs]
-            for kernel in (products(), onednn)
+            for kernel in (int8_products(), OneDnn)
         )
     finally:
         torch.set_num_threads(before)
@@ -199,7 +211,7 @@ def test_our_eight_bit_products_at_the_largest_sums():
     weight = torch.full((1, inputs), 127, dtype=torch.int8)
     for sign in (1.0, -1.0):
         x = torch.full((1, inputs), sign)
-        out = products().product(x, *products().pack(weight, torch.ones(1)))
+        out = int8_products().product(x, *int8_products().pack(weight, torch.ones(1)))
         assert out[0, 0].item() == pytest.approx(sign * 127 * inputs, rel=1e-6)
 
 
@@ -302,9 +314,9 @@ def test_the_output_has_the_dtype_of_the_input(kind):
 def test_onednn_uses_the_integer_units_of_the_processor():
     """It falls back to a slow reference product where it has no kernel."""
     program = (
-        "import torch; from eab.engine.models.quantized import onednn;"
-        "weight = onednn.pack(torch.ones(688, 256, dtype=torch.int8), torch.ones(688));"
-        "onednn.product(torch.randn(2, 256), *weight)"
+        "import torch; from eab.engine.models.quantized.integers import OneDnn;"
+        "weight = OneDnn.pack(torch.ones(688, 256, dtype=torch.int8), torch.ones(688));"
+        "OneDnn.product(torch.randn(2, 256), *weight)"
     )
     told = subprocess.run(
         [sys.executable, "-c", program],

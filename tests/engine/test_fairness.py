@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.engine.fair_queue import FairQueue
+from eab.engine.fairness import FairQueue
 
 
 @dataclass(frozen=True, eq=False)

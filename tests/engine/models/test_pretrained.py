@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from model_folders import with_config
 from tiny_models import tiny
 
-from eab.engine.models import model_size
+from eab.engine.models import pretrained
 from eab.engine.models.loading import load_model, load_tokenizer
 from eab.errors import ModelError
 from eab.formatting import human_bytes
@@ -84,18 +84,18 @@ def test_a_number_of_layers_that_the_files_do_not_have_is_refused(
 
 
 def test_without_files_only_the_number_of_tensors_is_limited() -> None:
-    config, limit = tiny("LlamaConfig").config, model_size.SizeLimit(tensors=2_000)
-    model_size.refuse_absurd_size("x/y", config, limit, torch.float32)
+    config, limit = tiny("LlamaConfig").config, pretrained.SizeLimit(tensors=2_000)
+    pretrained.refuse_absurd_size("x/y", config, limit, torch.float32)
     config.num_hidden_layers = 230  # of nine tensors each
     with pytest.raises(ModelError, match="more than 2,000 tensors"):
-        model_size.refuse_absurd_size("x/y", config, limit, torch.float32)
+        pretrained.refuse_absurd_size("x/y", config, limit, torch.float32)
 
 
 def test_a_model_that_does_not_fit_in_memory_is_refused_with_the_figures(
     llama_folder: Path, never_built: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights = sum(weight.numel() for weight in tiny("LlamaConfig").parameters())
-    monkeypatch.setattr(model_size, "total_memory", lambda place: 4 * weights - 1)
+    monkeypatch.setattr(pretrained, "total_memory", lambda place: 4 * weights - 1)
     assert f"take {human_bytes(4 * weights)}, and this machine has" in refusal(str(llama_folder))
 
 
@@ -104,13 +104,13 @@ def test_a_model_that_does_not_fit_on_the_device_is_refused_with_alternatives(
 ) -> None:
     small = torch.device("cuda", 1)
     monkeypatch.setattr(
-        model_size, "total_memory", lambda place: 1000 if place == small else 10**12
+        pretrained, "total_memory", lambda place: 1000 if place == small else 10**12
     )
     config = tiny("LlamaConfig").config
     with pytest.raises(ModelError, match="the device cuda:1 has 1000 B of memory") as caught:
-        model_size.refuse_absurd_size("x/y", config, model_size.SizeLimit(), torch.float32, small)
+        pretrained.refuse_absurd_size("x/y", config, pretrained.SizeLimit(), torch.float32, small)
     assert "Choose a smaller model, weights nf4, or device cpu" in str(caught.value)
-    model_size.refuse_absurd_size("x/y", config, model_size.SizeLimit(), torch.float32)
+    pretrained.refuse_absurd_size("x/y", config, pretrained.SizeLimit(), torch.float32)
 
 
 @pytest.mark.parametrize("name", ["num_hidden_layers", "num_labels"])

@@ -8,8 +8,7 @@ from saying_model import saying_model
 
 from eab.config import BranchingConfig
 from eab.engine import scheduler
-from eab.engine.loop import event_stream, serve
-from eab.engine.many_runs import ActiveRun, ManyRuns
+from eab.engine.loop import ActiveRun, ManyRuns, event_stream, serve
 from eab.engine.request import Request
 from eab.run.events import RunEnded, StepTimed
 

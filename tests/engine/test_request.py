@@ -11,10 +11,9 @@ from policies import BY_STEP, FORKING
 from app.widgets.results import as_python
 from eab.api.branching import EntropyAdaptiveBranching
 from eab.config import BranchingConfig
-from eab.engine.continuing import continue_from
 from eab.engine.loop import event_stream
 from eab.engine.models.huggingface import HuggingFaceModel
-from eab.engine.request import Request
+from eab.engine.request import Request, continue_from
 from eab.errors import ModelError, PromptError, RecordError
 from eab.lessons.checks.policy import TableModel, random_table
 from eab.run import RunState, fold, record

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from row_lists import lists_of
 
-from eab.engine.caches.rows_read import GatheredRows, MaskedRows, plan_readings
+from eab.engine.caches.rows import GatheredRows, MaskedRows, plan_readings
 from eab.engine.caches.shape import ORDINARY, KVShape, LayerAttention, Reach
 from eab.engine.caches.tree import TreeCache
 
