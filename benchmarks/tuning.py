@@ -29,9 +29,8 @@ import numpy as np
 import torch
 from published import command_line, markdown_table, publish, where
 
-from eab.analysis.answer_parts import SENTENCE, TEXT, Part
+from eab.analysis.answer_rules import RULES, SENTENCE, TEXT, Part
 from eab.analysis.answers import entropy, group_answers
-from eab.analysis.same_answer import RULES
 from eab.analysis.uncertainty import Uncertainty, uncertainty
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream

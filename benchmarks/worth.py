@@ -37,8 +37,8 @@ import torch
 from msgspec import structs
 from published import ROOT, command_line, markdown_table, publish, where
 
+from eab.analysis.answer_rules import normalised
 from eab.analysis.answers import Answers, entropy, group_answers
-from eab.analysis.same_answer import normalised
 from eab.analysis.uncertainty import uncertainty
 from eab.config import BranchingConfig
 from eab.engine.branching.presets import starting_config

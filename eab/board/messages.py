@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 from eab import token_text
 from eab.analysis.answers import group_answers
 from eab.analysis.label_rules import labelled
-from eab.analysis.merged_runs import Merged, graft, merge
+from eab.analysis.run_comparison import Merged, graft, merge
 from eab.analysis.uncertainty import attribute_to_forks
 from eab.board.still import MAX_BYTES_OF_CHARACTER, pieces
 from eab.config import AUTO

@@ -17,7 +17,7 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from eab.analysis.answer_parts import check_part
+from eab.analysis.answer_rules import check_part
 from eab.cli import options, progress
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import ConfigError

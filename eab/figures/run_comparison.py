@@ -9,7 +9,7 @@ from typing import Any, Final
 import pandas as pd
 
 from eab.analysis.answers import group_answers
-from eab.analysis.merged_runs import Merged, same_prompt, texts_of
+from eab.analysis.run_comparison import Merged, same_prompt, texts_of
 from eab.engine.what_if.trace import Unknown, Why
 from eab.figures.kv_schemes import separate_bytes
 from eab.figures.memory_captions import source

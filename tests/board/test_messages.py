@@ -278,7 +278,7 @@ def test_a_run_from_a_forced_token_shows_the_word_of_that_token_in_full(
 
 @pytest.mark.parametrize("pattern", ["(", "(a|a|aa)+$(?<=b)"])
 def test_a_file_whose_labels_cannot_be_searched_for_is_shown_without_them(pattern, monkeypatch):
-    monkeypatch.setattr("eab.analysis.answer_parts.MOST_SECONDS", 0.2)
+    monkeypatch.setattr("eab.analysis.answer_rules.MOST_SECONDS", 0.2)
     run = fold([*STORY, Labelled(1, (LabelRule("a", "pattern", pattern),))])
     for leaf in run.leaves():
         leaf.tokens[-2].text = "a" * 60

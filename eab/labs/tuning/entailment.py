@@ -19,7 +19,7 @@ ENTAILMENT: Final = "entailment"
 
 
 class Entailment:
-    """A rule of `eab.analysis.same_answer`: texts that entail each other are the same.
+    """A rule of `eab.analysis.answer_rules`: texts that entail each other are the same.
 
     The question is put before both texts. Each pair is read once in each direction and remembered.
     Entailment is not transitive, so a text joins the first group whose first text is the same.

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from eab.analysis.answer_parts import SENTENCE, Part, check_part
+from eab.analysis.answer_rules import RULES, SENTENCE, Part, SameAnswer, check_part
 from eab.analysis.answers import Answers, group_answers
-from eab.analysis.independent_texts import mean_tokens_per_text
 from eab.analysis.label_rules import labelled
 from eab.analysis.labels import Label
-from eab.analysis.same_answer import RULES, SameAnswer
+from eab.analysis.run_comparison import mean_tokens_per_text
 from eab.analysis.uncertainty import uncertainty
 from eab.config import BranchingConfig
 from eab.engine.request import Request

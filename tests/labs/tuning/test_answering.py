@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from saying_model import exact_answers, saying_model
 
+from eab.analysis.answer_rules import RULES
 from eab.analysis.answers import entropy
-from eab.analysis.same_answer import RULES
 from eab.config import BranchingConfig
 from eab.engine.models.loading import load_model
 from eab.errors import QuestionsError

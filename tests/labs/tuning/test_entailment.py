@@ -12,7 +12,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
-from eab.analysis.same_answer import exact, grouped
+from eab.analysis.answer_rules import exact, grouped
 from eab.config import BranchingConfig
 from eab.errors import ConfigError, ModelError
 from eab.labs.tuning.entailment import load_entailment
