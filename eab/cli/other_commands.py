@@ -104,7 +104,7 @@ def site(
     folder: Annotated[Path, typer.Argument(help="Where to write the files.", metavar="DIR")],
 ) -> None:
     """Write the explorer as static files, for any web server or to open from the disk."""
-    from eab.share.site.build import write_site
+    from eab.share.site import write_site
 
     write_site(folder)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

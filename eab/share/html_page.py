@@ -28,7 +28,7 @@ from eab.run import RunState, fold
 from eab.run.events import Event, TextScored
 from eab.run.record.files import save_whole
 from eab.run.record.run_file import encode
-from eab.share.live import files
+from eab.share.live import FIRST_PROMPT, model_files, worker
 
 # What the page cannot make from the events
 _ONLY_HERE: Final = ("run", "mode", "autoplay", "cursor", "file", "labels", "deciding", "notes")
@@ -59,7 +59,7 @@ _BODY: Final = """\
 <script type="text/plain" id="run">{data}</script>
 {model}<script type="module">{script}</script>"""
 _PANEL: Final = f"""\
-<div id="live" data-prompt="{files.FIRST_PROMPT}">
+<div id="live" data-prompt="{FIRST_PROMPT}">
 <p>The bundled story model continues a prompt here, in this browser.</p>
 </div>
 """
@@ -137,7 +137,7 @@ def _zipped(data: bytes) -> str:
 @lru_cache(maxsize=1)
 def _story_model() -> str:
     """The data blocks of the story model and its worker."""
-    parts = {"worker.js": files.worker().encode("utf-8")} | files.model_files()
+    parts = {"worker.js": worker().encode("utf-8")} | model_files()
     blocks = (
         f'<script type="text/plain" data-file="{name}">{_zipped(data)}</script>\n'
         for name, data in parts.items()

@@ -25,8 +25,8 @@ from eab.lessons import bundled_runs
 from eab.run import fold
 from eab.run.events import Event, RunStarted
 from eab.run.record.run_file import decode
+from eab.share import live
 from eab.share.html_page import save_html, to_html
-from eab.share.live import files
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -112,7 +112,7 @@ def test_the_page_holds_the_story_model_on_request() -> None:
     assert data_of(page) == data_of(to_html(STORY))
     blocks = re.findall(r'data-file="([\w.]+)">([\w+/=]+)</script>', page)
     held = {name: gzip.decompress(base64.b64decode(data)) for name, data in blocks}
-    assert held == {"worker.js": files.worker().encode()} | files.model_files()
+    assert held == {"worker.js": live.worker().encode()} | live.model_files()
     assert "worker-src blob:" in page
     assert "worker-src" not in to_html(STORY)
 
