@@ -42,8 +42,8 @@ from eab.labs.measure_variants import run_variants
 from eab.labs.measurement import Lab, LabEvent, OfRun, Report, dumps
 from eab.labs.quantization import FORMATS, formats_answer
 from eab.labs.tuning import default_sweep
-from eab.labs.tuning.cell import COSTS, GAINS
 from eab.labs.tuning.frontier import setting_points
+from eab.labs.tuning.grid import COSTS, GAINS
 from eab.labs.tuning.pictures import answer_sentence, sweep_measures
 from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.report import dumps as dumps_sweep

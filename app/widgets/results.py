@@ -244,7 +244,7 @@ def _export(opened: OpenRun, run: RunState) -> None:
 
 def _files(opened: OpenRun, run: RunState) -> list[_Helped]:
     from eab.figures.tables import samples_table, steps_table, tokens_table
-    from eab.share.html_page import to_html
+    from eab.share.exports import to_html
 
     return [
         (

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from heapq import nlargest
 from typing import Final, NamedTuple, TypeAlias
 
-import numpy as np
-
+from eab.analysis.run_comparison import mean
 from eab.errors import ConfigError
 from eab.formatting import quoted
 from eab.run import Path, RunState, Token, largest_first, log_prob_of
@@ -187,7 +186,7 @@ def labels_of(runs: Sequence[RunState], labelling: Labelling) -> Labels:
                 estimate,
                 lows[label],
                 min(1.0, lows[label] + unexplored),
-                _standard_error(of_label),
+                mean(dict(enumerate(of_label))).error,
             )
             for label, estimate, of_label in zip(found, estimates, weights, strict=True)
             if label is not None
@@ -228,12 +227,6 @@ def within_bounds(
     ]
     scale = unexplored / max(unexplored, math.fsum(unseen)) if unexplored else 0.0
     return [low + part * scale for low, part in zip(lows, unseen, strict=True)]
-
-
-def _standard_error(weights: Sequence[float]) -> float | None:
-    if len(weights) < 2:
-        return None
-    return float(np.std(weights, ddof=1)) / math.sqrt(len(weights))
 
 
 def _marked(run: RunState, marks: Sequence[LabelRule]) -> dict[TokenIds, str]:

@@ -9,12 +9,15 @@ A run that was grown from a token of another run is grafted onto the tree of tha
 
 Paths of the source keep their ids and new paths get higher ids, so a picture only gains parts.
 
-And a run with independent texts for its budget: how many there would be, and what they would see.
+A run with independent texts for its budget: how many there would be, and what they would see.
+Runs with several seeds, which are independent draws: means with Student's t intervals.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean, stdev
 from typing import Final, Literal
 
 from eab.config import MAX_PATHS, BranchingConfig
@@ -273,3 +276,55 @@ def average_seen(run: RunState, count: int) -> tuple[float, float] | None:
         return None
     seen = math.fsum(share * (1 - (1 - share) ** count) for share in texts.values())
     return seen, seen + 1 - explored
+
+
+# Quantile 0.975 of Student's t, by degrees of freedom; in gaps, the row above is conservative.
+_FREEDOM: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 30, 60, 120)
+_STUDENT: Final = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306),
+    *(2.262, 2.228, 2.179, 2.131, 2.086, 2.042, 2.000, 1.980),
+)
+
+
+def student(freedom: int) -> float:
+    """Quantile 0.975 of Student's t for this many degrees of freedom (at least 1)."""
+    return _STUDENT[bisect_right(_FREEDOM, freedom) - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean over seeds."""
+
+    value: float
+    error: float | None  # standard error; None for a single seed, which has no spread
+    seeds: int
+
+    @property
+    def margin(self) -> float | None:
+        """Half the width of the 95% confidence interval of the mean."""
+        return None if self.error is None else student(self.seeds - 1) * self.error
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the sign is certain: the interval does not contain 0."""
+        return self.margin is not None and abs(self.value) > self.margin
+
+    def fresh(self, seeds: int) -> float | None:
+        """Half the width of the 95% interval for the mean of this many other, normal seeds."""
+        if self.error is None:
+            return None
+        return student(self.seeds - 1) * self.error * math.sqrt(1 + self.seeds / seeds)
+
+
+def mean(by_seed: Mapping[int, float]) -> Mean:
+    """The mean of at least one value, one value per seed."""
+    values = list(by_seed.values())
+    error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    return Mean(fmean(values), error, len(values))
+
+
+def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Mean | None:
+    """The mean of ours - theirs over common seeds, which share random numbers."""
+    # Means of the same numbers, summed in different orders, can differ in their last digits.
+    shared = {seed: round(ours[seed] - theirs[seed], 10) for seed in ours if seed in theirs}
+    return mean(shared) if shared else None

@@ -216,7 +216,7 @@ class Run(RunState):
         Args:
             live: Add the story model, which runs there on a prompt: 10 MB more.
         """
-        from eab.share.html_page import to_html
+        from eab.share.exports import to_html
 
         return to_html(self, live)
 
@@ -277,7 +277,7 @@ def save_html(run: RunLike, path: Path | str, live: bool = False) -> None:
     Raises:
         RecordError: The page cannot be written.
     """
-    from eab.share.html_page import save_html
+    from eab.share.exports import save_html
 
     save_html(as_run(run), _path(path), live)
 

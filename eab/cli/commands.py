@@ -25,7 +25,7 @@ from eab.run.events import RunEnded
 from eab.run.events.chat import parse_messages
 from eab.run.record.files import read_text
 from eab.run.threshold import longer
-from eab.share.html_page import save_html
+from eab.share.exports import save_html
 
 app = typer.Typer(
     no_args_is_help=True,

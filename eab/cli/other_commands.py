@@ -334,7 +334,7 @@ def _checked(assignment: str, file: Path, seed: int) -> bool:
     """Check a file, and print what was found; whether all is right."""
     import torch
 
-    from eab.lessons.checks.assignment import hand_in, load, outcome_of
+    from eab.lessons.checks import hand_in, load, outcome_of
 
     torch.set_num_threads(1)  # the models are so small that threads only wait for each other
     module = import_module(f"eab.lessons.checks.{assignment}")

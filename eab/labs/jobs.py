@@ -11,8 +11,7 @@ from eab.errors import ModelError
 from eab.labs.batching import Workload
 from eab.labs.bmc import Experiment
 from eab.labs.measurement import LabEvent, Report
-from eab.labs.tuning.cell import Cell
-from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.grid import Cell, Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.report import SweepEvent, TuningReport
 from eab.labs.tuning.sweeping import report_sweep

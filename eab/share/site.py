@@ -41,7 +41,7 @@ from eab.lessons.measures import Sources, bundled_sources, parse, written
 from eab.run import fold
 from eab.run.record import SUFFIX
 from eab.run.record.files import make_folder, save_whole
-from eab.share.html_page import document, packed, policy_hash
+from eab.share.exports import document, packed, policy_hash
 from eab.share.live import FIRST_PROMPT, model_files, worker
 
 MODEL: Final = "model/"  # the folder of the story model

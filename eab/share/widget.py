@@ -32,7 +32,7 @@ from eab.figures.captions import tree_sentence
 from eab.formatting import counted
 from eab.run import RunFold, RunState
 from eab.run.events import Event, StepTimed
-from eab.share.html_page import packed_events
+from eab.share.exports import packed_events
 
 WIDGET: Final = "application/vnd.jupyter.widget-view+json"
 _MARK: Final = "data-eab-still"

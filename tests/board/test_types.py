@@ -13,10 +13,10 @@ from places import ROOT
 from app.server.links import Link
 from app.widgets.board import Offers
 from eab.board import bundle
-from eab.board.guide import Guide
 from eab.board.messages import Feed, deciding_forks, diff_message
 from eab.config import AUTO
 from eab.lessons import bundled_runs
+from eab.lessons.lesson import Guide
 from eab.run import RunState, fold
 from eab.run.events import EntropyBounds, Event, Labelled, LabelRule, Predicted
 

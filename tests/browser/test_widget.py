@@ -13,7 +13,7 @@ from eab.board import bundle
 from eab.board.messages import Feed
 from eab.run import RunState, fold
 from eab.run.events import StepTimed
-from eab.share.html_page import packed_events
+from eab.share.exports import packed_events
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 STORY = invented_run(5, 20, 8)

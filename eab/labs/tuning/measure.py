@@ -18,8 +18,8 @@ from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import ConfigError
 from eab.labs.measurement import Values
-from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.evaluation_report import GREEDY, INDEPENDENT, SEMANTIC, TREE
+from eab.labs.tuning.grid import Cell
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.run import RunState, fold
 from eab.run.events import LabelRule

@@ -23,8 +23,7 @@ from eab.engine.branching.own import GivenPolicy
 from eab.engine.branching.presets import OF_PRESETS
 from eab.errors import ConfigError, RecordError
 from eab.formatting import counted, human_seconds
-from eab.labs.tuning.cell import Cell
-from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.grid import Cell, Grid
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.report import Journal, SweepEvent, plan_of, sweep_began

@@ -19,10 +19,9 @@ from app.widgets.sweep_editor import OWN
 from eab.errors import ConfigError
 from eab.labs.jobs import sweep_job
 from eab.labs.tuning import default_sweep
-from eab.labs.tuning.cell import COSTS, GAINS
 from eab.labs.tuning.evaluation_report import EVALUATION, verdict
 from eab.labs.tuning.frontier import best_setting, setting_points
-from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.grid import COSTS, GAINS, Grid
 from eab.labs.tuning.pictures import answer_sentence, sweep_measures
 from eab.labs.tuning.prompt_sets import SETS, Question, TuningPrompt, bundled_prompts
 from eab.labs.tuning.report import Plan, TuningReport, dumps
