@@ -12,7 +12,7 @@ from made_runs import leaves_at
 
 from eab.analysis.label_rules import labelled
 from eab.config import SETTINGS
-from eab.figures.kv_schemes import separate_bytes
+from eab.figures.kv_memory import separate_bytes
 from eab.lessons import bundled_runs
 from eab.run import Path, RunState, Sample, Token, fold
 from eab.settings import THRESHOLD_SCALES, Lines, Slider

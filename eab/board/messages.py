@@ -34,8 +34,7 @@ from eab.figures.captions import (
     sentences_at,
     tree_sentence,
 )
-from eab.figures.kv_schemes import separate_bytes
-from eab.figures.memory_captions import memory_sentence
+from eab.figures.kv_memory import memory_sentence, separate_bytes
 from eab.figures.run_comparison import diff_entropy_sentence, diff_tree_sentence
 from eab.figures.uncertainty import effect_words, forks_sentence
 from eab.formatting import as_sentence, ending, excerpt

@@ -14,8 +14,7 @@ from msgspec import structs
 from eab.board.messages import SHARES, Feed, board_message
 from eab.config import BranchingConfig
 from eab.figures.captions import entropy_sentence, sentences_at, tree_sentence
-from eab.figures.kv_schemes import separate_bytes
-from eab.figures.memory_captions import memory_sentence
+from eab.figures.kv_memory import memory_sentence, separate_bytes
 from eab.lessons import bundled_runs
 from eab.run import RunState, Step, fold
 from eab.run.events import (
