@@ -47,9 +47,9 @@ from eab.engine.loop import event_stream
 from eab.engine.models.base import LanguageModel
 from eab.engine.models.loading import load_model
 from eab.engine.request import Request
-from eab.labs.tuning.default_sweep import POLICIES, chat_questions
 from eab.labs.tuning.evaluation_report import auroc, bootstrap
-from eab.labs.tuning.prompt_sets import Question
+from eab.labs.tuning.prompt_sets import Question, chat_questions
+from eab.labs.tuning.sweeping import POLICIES
 from eab.run import RunState, fold
 from eab.run.events import Event, StepTimed
 

@@ -63,7 +63,7 @@ def serving_job(workload: Workload, model_name: str) -> Job[Report]:
 
     def begin(context: JobContext) -> Iterator[LabEvent]:
         from eab.engine.models.machine import describe_machine
-        from eab.labs.measure_batching import compare_ways
+        from eab.labs.measure_runs import compare_ways
 
         return compare_ways(context.model, workload, describe_machine(context.model.card.device))
 
@@ -78,7 +78,7 @@ def comparison_job(
     drafters = [settings.get("drafter", config.drafter) for settings in variants.values()]
 
     def begin(context: JobContext) -> Iterator[LabEvent]:
-        from eab.labs.measure_variants import run_variants
+        from eab.labs.measure_runs import run_variants
 
         return run_variants(context.model, context.requests[0], lab, variants, context.draft)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from eab import token_text
-from eab.board import bundle
+from eab.board import javascript, stylesheet
 from eab.board.messages import Feed
 from eab.config import OWN, BranchingConfig
 from eab.engine.branching.presets import START, starting_values
@@ -158,7 +158,7 @@ def to_html(run: RunState | Iterable[Event], live: bool = False) -> str:
         live: Add the story model, which then runs on the page: 10 MB more.
     """
     state = run if isinstance(run, RunState) else fold(run)
-    script = bundle.javascript("page")
+    script = javascript("page")
     body = _BODY.format(
         script=script,
         data=packed(state),
@@ -166,7 +166,7 @@ def to_html(run: RunState | Iterable[Event], live: bool = False) -> str:
         model=_story_model() if live else "",
     )
     policy = f"script-src {policy_hash(script)}; img-src blob:" + "; worker-src blob:" * live
-    return document("EAB Explorer", bundle.stylesheet("page"), body, policy)
+    return document("EAB Explorer", stylesheet("page"), body, policy)
 
 
 def document(title: str, style: str, body: str, policy: str) -> str:

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from markdown_it import MarkdownIt
 
 from eab import token_text
-from eab.board import bundle
+from eab.board import STATIC, javascript, stylesheet
 from eab.board.still import picture, thumbnail, tree_svg
 from eab.figures.captions import tree_sentence
 from eab.formatting import as_sentence
@@ -103,7 +103,7 @@ def site_files() -> dict[str, bytes]:
 
 def index_page() -> str:
     """The first screen; its live panel expects the story model beside it."""
-    style, script = bundle.stylesheet("page", "site"), bundle.javascript("site")
+    style, script = stylesheet("page", "site"), javascript("site")
     recordings = bundled_runs.recordings()
     runs = {
         recording.file.removesuffix(SUFFIX): fold(bundled_runs.events_of(recording))
@@ -363,7 +363,7 @@ def _cells(row: Sequence[str], kind: str) -> str:
 
 
 def _page(title: str, parts: Sequence[str]) -> str:
-    files = (bundle.FOLDER / f"{name}.css" for name in ("page", "site"))  # without the board's
+    files = (STATIC / f"{name}.css" for name in ("page", "site"))  # without the board's
     style = "".join(file.read_text(encoding="utf-8") for file in files)
     body = _PAGE.format(title=escape(title), content="\n".join(parts))
     return document(f"{escape(title)} - EAB Explorer", style, body, "img-src data:")

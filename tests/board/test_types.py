@@ -12,7 +12,7 @@ from places import ROOT
 
 from app.server.links import Link
 from app.widgets.board import Offers
-from eab.board import bundle
+from eab.board import STATIC
 from eab.board.messages import Feed, deciding_forks, diff_message
 from eab.config import AUTO
 from eab.lessons import bundled_runs
@@ -66,7 +66,7 @@ WRONG = [
         ("surprise", 1),
     )
 ]
-TYPES = bundle.FOLDER / "types.d.ts"
+TYPES = STATIC / "types.d.ts"
 TSC = ROOT / "node_modules" / ".bin" / "tsc"
 
 

@@ -23,7 +23,7 @@ from eab.formatting import times
 from eab.labs import caches
 from eab.labs.caches import BYTES, CACHES_LAB
 from eab.labs.charts import chart_figure
-from eab.labs.measure_variants import run_variants
+from eab.labs.measure_runs import run_variants
 from eab.labs.measurement import LabEvent, OfRun, Report, Row
 from eab.labs.variants import (
     CACHES,

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from eab.assets import ASSETS
-from eab.board import bundle
+from eab.board import javascript
 from eab.engine.branching.presets import START
 from eab.run.events import ModelCard
 
@@ -29,7 +29,7 @@ _SHAPE: Final = (
 
 def worker() -> str:
     """The script of the worker, with all that it needs; `static/worker.js` says its messages."""
-    return bundle.javascript("worker", Path(__file__).parent / "static")
+    return javascript("worker", Path(__file__).parent / "static")
 
 
 @lru_cache(maxsize=1)
