@@ -36,7 +36,7 @@ from eab.engine.models.loading import load_model
 from eab.engine.request import Request
 from eab.run import fold
 from eab.run.events import Event
-from eab.share.html_page import save_html
+from eab.share.exports import save_html
 from scripts.servers import free_port, serving_explorer
 
 CURSOR_STEPS, QUESTION_ROUNDS = 40, 3

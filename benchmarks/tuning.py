@@ -29,18 +29,16 @@ import numpy as np
 import torch
 from published import command_line, markdown_table, publish, where
 
-from eab.analysis.answer_parts import SENTENCE, TEXT, Part
+from eab.analysis.answer_rules import RULES, SENTENCE, TEXT, Part
 from eab.analysis.answers import entropy, group_answers
-from eab.analysis.same_answer import RULES
 from eab.analysis.uncertainty import Uncertainty, uncertainty
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.models.base import LanguageModel
 from eab.engine.models.loading import load_model
 from eab.engine.request import Request
-from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.evaluation_report import bootstrap
-from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.grid import Cell, Grid
 from eab.labs.tuning.prompt_sets import QUESTIONS, TuningPrompt, bundled_prompts, read_questions
 from eab.labs.tuning.sweeping import sweep
 from eab.run import RunState, fold

@@ -37,8 +37,8 @@ import torch
 from msgspec import structs
 from published import ROOT, command_line, markdown_table, publish, where
 
+from eab.analysis.answer_rules import normalised
 from eab.analysis.answers import Answers, entropy, group_answers
-from eab.analysis.same_answer import normalised
 from eab.analysis.uncertainty import uncertainty
 from eab.config import BranchingConfig
 from eab.engine.branching.presets import starting_config
@@ -47,9 +47,9 @@ from eab.engine.models.base import LanguageModel
 from eab.engine.models.loading import load_model
 from eab.engine.request import Request
 from eab.engine.step_events import Ending
-from eab.labs.tuning.default_sweep import POLICIES, chat_questions
 from eab.labs.tuning.evaluation_report import auroc, bootstrap
-from eab.labs.tuning.prompt_sets import Question
+from eab.labs.tuning.prompt_sets import Question, chat_questions
+from eab.labs.tuning.sweeping import POLICIES
 from eab.run import RunState, fold
 from eab.run.events import Event, StepTimed
 

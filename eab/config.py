@@ -6,6 +6,7 @@ from typing import Any, Final, Literal, get_args
 
 from eab.errors import ConfigError
 from eab.settings import (
+    THRESHOLD_SCALES,
     Buttons,
     Choice,
     Lines,
@@ -19,13 +20,13 @@ from eab.settings import (
     Text,
     TextArea,
     TextLine,
+    ThresholdUnit,
     Whole,
     naming_the_nearest,
     setting,
     settings_of,
 )
 from eab.text_values import JsonObject, Texts, as_object_text, as_plain_number, as_texts
-from eab.threshold_scales import THRESHOLD_SCALES, ThresholdUnit
 
 PolicyName = Literal[
     "fair",

@@ -1,4 +1,5 @@
-"""How a setting is declared: its default, allowed values, texts, and widget on the page.
+"""How a setting is declared: its default, allowed values, texts, and widget on the page; and the
+units of the entropy threshold, each with values and a widget of its own.
 
 eab.config declares each setting once with `setting`. Validation, command-line options, the page's
 widgets and docs/settings.md are all derived from that declaration.
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import wraps
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 from eab.errors import ConfigError, check_one_of
 from eab.formatting import quoted
@@ -328,3 +329,36 @@ def _known_settings(settings: Mapping[str, Setting], name: str) -> str:
     nearest = get_close_matches(name[:60], names, n=1)
     question = f"did you mean {names[nearest[0]]!r}? The" if nearest else "the"
     return f"{question} settings are: {', '.join(settings)}"
+
+
+ThresholdUnit = Literal["nats", "normalised", "rank"]
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdScale:
+    """The entropy threshold in one unit: its range, its slider on the page, and what it means."""
+
+    values: Real
+    widget: Slider
+    help: str
+
+
+THRESHOLD_SCALES: Final[Mapping[ThresholdUnit, ThresholdScale]] = {
+    "nats": ThresholdScale(
+        Real(0.0, 20.0, hint="nats; 0.65 is about two equally likely tokens"),
+        Slider(0.0, 4.0, 0.01),
+        "Entropy in nats. e to this power is the number of equally likely tokens with this "
+        "entropy.",
+    ),
+    "normalised": ThresholdScale(
+        Real(0.0, 1.0, hint="as threshold_unit=normalised"),
+        Slider(0.0, 1.0, 0.01),
+        "Share of the largest possible entropy, ln V, where V is the size of the vocabulary.",
+    ),
+    "rank": ThresholdScale(
+        Real(1.0, 24.0, hint="as threshold_unit=rank; 3 is the third-highest entropy"),
+        Slider(1.0, 24.0, 1.0),
+        "The rank of the threshold among the entropies along a greedy continuation of your prompt: "
+        "1 is the highest. A higher rank gives more forks.",
+    ),
+}

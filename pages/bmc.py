@@ -16,7 +16,7 @@ from app.widgets.glossary import plain
 from app.widgets.status_line import show_problems, start_button, stop_button
 from eab.config import AUTO, AllocationStep
 from eab.figures.captions import ENDINGS
-from eab.figures.kv_schemes import best_r_of, demand_of
+from eab.figures.kv_memory import best_r_of, demand_of
 from eab.formatting import as_sentence
 from eab.labs.bmc import LABS, Experiment, fit_measures, fitted
 from eab.labs.jobs import experiment_job

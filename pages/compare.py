@@ -13,8 +13,12 @@ from app.widgets.charts import csv_file, downloads, draw, metrics, quoted
 from app.widgets.glossary import plain
 from app.widgets.open_menu import upload
 from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
-from eab.analysis.independent_texts import Budget, independent_config, mean_tokens_per_text
-from eab.analysis.merged_runs import same_prompt
+from eab.analysis.run_comparison import (
+    Budget,
+    independent_config,
+    mean_tokens_per_text,
+    same_prompt,
+)
 from eab.config import MAX_LABEL
 from eab.errors import ConfigError
 from eab.formatting import counted
@@ -86,7 +90,7 @@ def out_of_date(a: Side, b: Side) -> str:
 
 def how_matched(a: Side) -> None:
     """Draw what the number of independent samples follows from, and what they see on average."""
-    from eab.analysis.independent_texts import average_seen
+    from eab.analysis.run_comparison import average_seen
 
     count = independent_config(a.run, chosen_budget()).max_paths
     measures = {

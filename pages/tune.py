@@ -19,8 +19,8 @@ from app.widgets.status_line import page_controls, show_problems, start_button, 
 from eab.errors import EabError
 from eab.formatting import as_sentence
 from eab.labs.jobs import sweep_job
-from eab.labs.tuning.cell import Cell, Quantity, cells_table
 from eab.labs.tuning.frontier import SettingPoint, best_setting, setting_of, setting_points
+from eab.labs.tuning.grid import Cell, Quantity, cells_table
 from eab.labs.tuning.report import TuningReport, dumps
 from eab.lessons import bundled_runs
 

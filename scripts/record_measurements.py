@@ -35,15 +35,14 @@ from eab.labs.batching import BATCHING, CLASS, MAX_REPEATS, PRESETS, Workload
 from eab.labs.bmc import EXPERIMENTS, LABS, Experiment
 from eab.labs.caches import CACHES_LAB
 from eab.labs.drafts import DRAFTS
-from eab.labs.measure_batching import compare_ways
 from eab.labs.measure_bmc import measure
 from eab.labs.measure_quantization import measure_formats
-from eab.labs.measure_variants import run_variants
+from eab.labs.measure_runs import compare_ways, run_variants
 from eab.labs.measurement import Lab, LabEvent, OfRun, Report, dumps
 from eab.labs.quantization import FORMATS, formats_answer
-from eab.labs.tuning import default_sweep
-from eab.labs.tuning.cell import COSTS, GAINS
+from eab.labs.tuning import sweeping
 from eab.labs.tuning.frontier import setting_points
+from eab.labs.tuning.grid import COSTS, GAINS
 from eab.labs.tuning.pictures import answer_sentence, sweep_measures
 from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.report import dumps as dumps_sweep
@@ -198,14 +197,14 @@ def measure_weights(model: HuggingFaceModel, repeats: int, watch: Watch) -> Meas
 
 def measure_sweep(model: HuggingFaceModel, _: int, watch: Watch) -> Measured:
     """For the Tune page: several settings, on prompts with known answers."""
-    swept = report_sweep(model, default_sweep.prompts(), default_sweep.grid())
+    swept = report_sweep(model, sweeping.recorded_prompts(), sweeping.recorded_grid())
     return measured_sweep(watch(swept), bundled_runs.TUNING)
 
 
 def measure_policies(_: HuggingFaceModel, __: int, watch: Watch) -> Measured:
     """For the Tune page: every policy of the chat model."""
     model = load_model(SMOLLM2.name, "cpu", "float32")
-    swept = report_sweep(model, default_sweep.policies_prompts(), default_sweep.policies_grid())
+    swept = report_sweep(model, sweeping.policies_prompts(), sweeping.policies_grid())
     return measured_sweep(watch(swept), bundled_runs.POLICIES)
 
 

@@ -9,7 +9,7 @@ scripts/record_measurements.py.
 from pathlib import Path
 from typing import Final
 
-from eab.analysis.independent_texts import independent_config
+from eab.analysis.run_comparison import independent_config
 from eab.engine.loop import event_stream
 from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.models.loading import load_model

@@ -22,8 +22,7 @@ from eab.config import SETTINGS, BranchingConfig
 from eab.engine.branching.presets import OF_PRESETS, PRESETS, START
 from eab.lessons.measures import MEASURES, PARTS
 from eab.lessons.pictures import CALCULATORS, PICTURES
-from eab.settings import Setting
-from eab.threshold_scales import THRESHOLD_SCALES
+from eab.settings import THRESHOLD_SCALES, Setting
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests" / "support"))

@@ -12,11 +12,10 @@ from made_runs import leaves_at
 
 from eab.analysis.label_rules import labelled
 from eab.config import SETTINGS
-from eab.figures.kv_schemes import separate_bytes
+from eab.figures.kv_memory import separate_bytes
 from eab.lessons import bundled_runs
 from eab.run import Path, RunState, Sample, Token, fold
-from eab.settings import Lines, Slider
-from eab.threshold_scales import THRESHOLD_SCALES
+from eab.settings import THRESHOLD_SCALES, Lines, Slider
 
 Fact: TypeAlias = Callable[[RunState], bool]
 STEPS_PER_SECOND: Final = 6  # during a replay

@@ -14,7 +14,7 @@ from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import RunsError
 from eab.labs.caches import CACHES_LAB
-from eab.labs.measure_variants import run_variants
+from eab.labs.measure_runs import run_variants
 from eab.labs.measurement import LabEvent, OfRun, Report, Row
 from eab.labs.variants import (
     PROMPT_REUSED,

@@ -9,8 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eab.config import SETTINGS, BranchingConfig, PolicyName
-from eab.settings import Buttons, Choice, Lines, Menu, NumberBox, Setting, Slider, Steps
-from eab.threshold_scales import THRESHOLD_SCALES, ThresholdUnit
+from eab.settings import (
+    THRESHOLD_SCALES,
+    Buttons,
+    Choice,
+    Lines,
+    Menu,
+    NumberBox,
+    Setting,
+    Slider,
+    Steps,
+    ThresholdUnit,
+)
 from scripts.write_docs import LICENCES, PAGES, TYPES, with_types, written
 
 EVERY = pytest.mark.parametrize(("name", "declared"), SETTINGS.items(), ids=list(SETTINGS))

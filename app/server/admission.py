@@ -13,7 +13,7 @@ from app.server.rules import Rules
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import LimitError
 from eab.formatting import counted, human_seconds, quoted
-from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.grid import Cell
 from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.sweeping import RESIMULATED, Item
 from eab.weight_formats import split_name

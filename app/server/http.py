@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnected
 
 from app.server.rules import Rules, current
-from eab.board import bundle
+from eab.board import javascript, stylesheet
 
 # Streamlit evaluates code, injects styles into the page, and runs components from blob URLs.
 _CONTENT_SECURITY_POLICY: Final = (
@@ -208,7 +208,7 @@ async def board_file(request: Request) -> Response:
 
 @cache
 def _files() -> dict[str, str]:
-    return {"js": bundle.javascript("streamlit"), "css": bundle.stylesheet()}
+    return {"js": javascript("streamlit"), "css": stylesheet()}
 
 
 @cache

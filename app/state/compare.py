@@ -14,8 +14,7 @@ from app.state.slot import Slot, has_ended_with_texts
 from app.state.slot import note_in_url as note_parameters
 from app.state.status import notify, worker
 from app.state.tab import Details, OpenRun
-from eab.analysis.independent_texts import Budget, independent_config
-from eab.analysis.merged_runs import same_prompt
+from eab.analysis.run_comparison import Budget, independent_config, same_prompt
 from eab.board.still import thumbnail
 from eab.config import SETTINGS, BranchingConfig
 from eab.engine.job import continued_run_job

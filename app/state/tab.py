@@ -15,7 +15,7 @@ from app.server.store import default_store
 from app.state.slot import Entry, Slot, live_entry
 from app.state.status import notify
 from eab.analysis.label_rules import labelled
-from eab.analysis.merged_runs import is_new
+from eab.analysis.run_comparison import is_new
 from eab.config import BranchingConfig
 from eab.engine.job import Job, continued_run_job, extended_run_job, more_seeds, run_job
 from eab.engine.remote import connection

@@ -87,7 +87,7 @@ def possible(recorded: OpenRun) -> bool:
 
 def _recomputed(recorded: OpenRun, asked: WhatIfSettings) -> WhatIfView:
     from eab.engine.what_if.resimulate import resimulate  # needs torch
-    from eab.share.html_page import packed_events
+    from eab.share.exports import packed_events
 
     assert recorded.run is not None
     settings: dict[str, Any] = {"threshold": asked.threshold, "r": asked.r}

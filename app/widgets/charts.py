@@ -14,7 +14,13 @@ from app.state.slot import Entry
 from app.widgets import glossary
 from app.widgets.glossary import plain
 from eab.engine.caches.blocks import BLOCK_SIZE
-from eab.figures.kv_schemes import kv_allocation
+from eab.figures.kv_schemes import (
+    allocation_figure,
+    allocation_sentence,
+    allocation_steps_table,
+    allocation_table,
+    kv_allocation,
+)
 from eab.figures.tables import as_csv
 from eab.formatting import excerpt, human_bytes
 from eab.labs.measurement import Lab, LabBegan, Report, dumps, rows_table
@@ -194,8 +200,6 @@ def kv_allocation_section(
     """Draw what runs of one model with rows in a tree cache reserve per scheme; see
     `kv_allocation`.
     """
-    from eab.figures import kv_allocation as figures
-
     st.header("Slabs, blocks or rows")
     with st.expander("Slabs, blocks and rows explained"):
         glossary.markdown(PAGING)
@@ -210,12 +214,12 @@ def kv_allocation_section(
     allocation = kv_allocation(runs, size or BLOCK_SIZE, first_steps)
     draw(
         "",
-        figures.allocation_sentence(allocation),
-        figures.allocation_figure(allocation),
+        allocation_sentence(allocation),
+        allocation_figure(allocation),
         "kv-allocation",
         f"{key}-{size}",
         white,
     )
-    st.table(figures.allocation_table(allocation))
-    table = figures.allocation_steps_table
+    st.table(allocation_table(allocation))
+    table = allocation_steps_table
     downloads([csv_file("Allocation", "kv-allocation.csv", table, allocation)])

@@ -22,7 +22,7 @@ from eab.formatting import counted, excerpt, human_seconds, listed
 from eab.run import RunState
 from eab.run.events import Message, RunStarted
 from eab.run.events.chat import messages_of_rendered, notices, title_of
-from eab.threshold_scales import THRESHOLD_SCALES
+from eab.settings import THRESHOLD_SCALES
 
 _OPENED: Final = "messages_of_the_prompt"  # those of the run that the widgets were set to
 _BEFORE: Final = "messages_before_the_prompt"

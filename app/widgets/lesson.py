@@ -14,11 +14,19 @@ from app.state.learning import LessonData
 from app.widgets import board, glossary
 from app.widgets.charts import draw as draw_chart
 from app.widgets.glossary import plain
-from eab.board.guide import Guide, Topic
 from eab.errors import EabError
 from eab.formatting import as_sentence
 from eab.lessons import bundled_runs
-from eab.lessons.lesson import ExerciseSection, Goal, Lesson, QuestionSection, Script, guide
+from eab.lessons.lesson import (
+    ExerciseSection,
+    Goal,
+    Guide,
+    Lesson,
+    QuestionSection,
+    Script,
+    Topic,
+    guide,
+)
 from eab.lessons.lesson_files import numbers_in, with_numbers
 from eab.lessons.measures import MEASURES, LessonQuantity, Sources, Unit, parse, written
 from eab.lessons.pictures import CALCULATORS, PICTURES, Calculator, point_at

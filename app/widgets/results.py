@@ -28,7 +28,7 @@ from eab.share.exports import as_python, to_graphml
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from eab.analysis.answer_parts import Part, PartName
+    from eab.analysis.answer_rules import Part, PartName
     from eab.analysis.answers import Answers
 
 _MOST_LABELS: Final = 6  # as on the board
@@ -78,8 +78,8 @@ def _texts(_: OpenRun, run: RunState) -> None:
 
 
 def _answers(opened: OpenRun, run: RunState) -> None:
+    from eab.analysis.answer_rules import RULES
     from eab.analysis.answers import group_answers, marks_of_answers
-    from eab.analysis.same_answer import RULES
     from eab.figures.answers import DRAWN, answers_figure
     from eab.figures.tables import answers_table
 
@@ -134,7 +134,7 @@ def _answers(opened: OpenRun, run: RunState) -> None:
 
 
 def _answer_part() -> "Part":
-    from eab.analysis.answer_parts import AFTER_THINKING, PATTERN, SENTENCE, TEXT, PatternPart
+    from eab.analysis.answer_rules import AFTER_THINKING, PATTERN, SENTENCE, TEXT, PatternPart
 
     parts: dict[str, PartName] = {
         "First sentence": SENTENCE,
@@ -244,7 +244,7 @@ def _export(opened: OpenRun, run: RunState) -> None:
 
 def _files(opened: OpenRun, run: RunState) -> list[_Helped]:
     from eab.figures.tables import samples_table, steps_table, tokens_table
-    from eab.share.html_page import to_html
+    from eab.share.exports import to_html
 
     return [
         (

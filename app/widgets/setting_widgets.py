@@ -21,6 +21,7 @@ from eab.engine.branching.presets import START, THRESHOLDS
 from eab.engine.remote import connection
 from eab.formatting import shortened
 from eab.settings import (
+    THRESHOLD_SCALES,
     Buttons,
     Lines,
     Menu,
@@ -32,7 +33,6 @@ from eab.settings import (
     Toggle,
     Widget,
 )
-from eab.threshold_scales import THRESHOLD_SCALES
 
 _T = TypeVar("_T")
 _TEXT_HEIGHT: Final = 96  # pixels of a box for several lines

@@ -15,7 +15,7 @@ from app.widgets.setting_widgets import KEPT
 from eab.config import MAX_LABEL, SETTINGS, BranchingConfig, PolicyName
 from eab.errors import ConfigError
 from eab.formatting import counted, human_seconds
-from eab.labs.tuning import default_sweep
+from eab.labs.tuning import prompt_sets, sweeping
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.report import Plan
@@ -48,18 +48,18 @@ PILOT_SET: Final = "tune_pilot_set"  # the key of the prompt set to recommend a 
 
 def _defaults() -> dict[str, Any]:
     return {
-        _SETS: default_sweep.KNOWN,
-        PILOT_SET: default_sweep.PILOT_PROMPTS,
-        "tune_prompts": default_sweep.START_PROMPTS,
+        _SETS: sweeping.RECORDED_SET,
+        PILOT_SET: sweeping.PILOT_PROMPTS,
+        "tune_prompts": sweeping.START_PROMPTS,
         "tune_own": "",
         "tune_label": "",
-        "tune_threshold_range": default_sweep.THRESHOLD_RANGE,
-        "tune_threshold_count": len(default_sweep.THRESHOLDS),
-        "tune_branch_factor": [*default_sweep.START_FACTORS],
-        "tune_max_paths": [*default_sweep.VARIED["max_paths"]],
-        "tune_policy": [*default_sweep.VARIED["policy"]],
-        "tune_seeds": default_sweep.START_SEEDS,
-        "tune_max_new_tokens": default_sweep.NEW_TOKENS,
+        "tune_threshold_range": sweeping.THRESHOLD_RANGE,
+        "tune_threshold_count": len(sweeping.THRESHOLDS),
+        "tune_branch_factor": [*sweeping.START_FACTORS],
+        "tune_max_paths": [*sweeping.VARIED["max_paths"]],
+        "tune_policy": [*sweeping.VARIED["policy"]],
+        "tune_seeds": sweeping.START_SEEDS,
+        "tune_max_new_tokens": sweeping.NEW_TOKENS,
     }
 
 
@@ -86,8 +86,8 @@ def fill_from(plan: Plan) -> None:
     for name, offered in _OFFERED.items():
         values = varied.get(name, (getattr(base, name),))
         chosen[f"tune_{name}"] = [value for value in values if value in offered]
-    for name in default_sweep.SET_LABELS:
-        if default_sweep.some_prompts(name, len(asked)) == asked:
+    for name in prompt_sets.SET_LABELS:
+        if prompt_sets.some_prompts(name, len(asked)) == asked:
             own = st.session_state["tune_own"]
             chosen |= {_SETS: name, "tune_prompts": len(asked), "tune_own": own}
     st.session_state.update(chosen)
@@ -97,8 +97,8 @@ def choose_prompts(key: str = _SETS) -> None:
     """Draw the choice of a prompt set: that of the sweep, or one under another key."""
     st.selectbox(
         "Prompts",
-        [*default_sweep.SET_LABELS, OWN],
-        format_func=lambda name: default_sweep.SET_LABELS.get(name, name),
+        [*prompt_sets.SET_LABELS, OWN],
+        format_func=lambda name: prompt_sets.SET_LABELS.get(name, name),
         key=key,
         **KEPT,
     )
@@ -128,7 +128,7 @@ def own_prompts(key: str = _SETS) -> None:
 def prompts(key: str = _SETS) -> list[TuningPrompt]:
     """The chosen prompts, with known answers. Raises ConfigError if there are none or too many."""
     if st.session_state[key] != OWN:
-        chosen = default_sweep.some_prompts(st.session_state[key], st.session_state["tune_prompts"])
+        chosen = prompt_sets.some_prompts(st.session_state[key], st.session_state["tune_prompts"])
         return [*chosen]
     lines = [line.strip() for line in st.session_state["tune_own"].splitlines()]
     written = list(dict.fromkeys(line for line in lines if line))

@@ -25,7 +25,6 @@ from eab.config import SETTINGS, BranchingConfig
 from eab.errors import ConfigError
 from eab.formatting import as_sentence, excerpt
 from eab.labs.jobs import sweep_job
-from eab.labs.tuning.cell import COSTS, GAINS, Cell, Quantity
 from eab.labs.tuning.frontier import (
     HEADINGS,
     OTHER_SEEDS,
@@ -41,7 +40,7 @@ from eab.labs.tuning.frontier import (
     setting_points,
     varying,
 )
-from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.grid import COSTS, GAINS, Cell, Grid, Quantity
 from eab.labs.tuning.report import TuningReport
 from eab.token_text import visible
 

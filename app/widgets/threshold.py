@@ -18,7 +18,7 @@ from eab.config import OF_DISTRIBUTION, SETTINGS
 from eab.engine.branching.presets import PRESETS, START
 from eab.formatting import counted, listed
 from eab.run.threshold import rank_in_nats
-from eab.threshold_scales import THRESHOLD_SCALES, ThresholdUnit
+from eab.settings import THRESHOLD_SCALES, ThresholdUnit
 
 _NAMES: Final = {preset.capitalize(): preset for preset in PRESETS}
 _OWN: Final = "Model's own"  # only if the model recommends something

@@ -1,7 +1,7 @@
 """The answers that the texts of a run give, each a label with an estimate and certain bounds.
 
-Texts that are the same by a rule (`eab.analysis.same_answer`), or of which a chosen part is
-(`eab.analysis.answer_parts`), give one answer: a label of these texts (`eab.analysis.labels`). The
+Texts that are the same by a rule (`eab.analysis.answer_rules`), or of which a chosen part is
+(`eab.analysis.answer_rules`), give one answer: a label of these texts (`eab.analysis.labels`). The
 probabilities of the texts seen are known; their sum is `explored`. An answer has at least the
 probability of its own texts, and at most 1 - explored more. These bounds hold for every policy and
 every seed, up to the rounding of the model's log-probabilities.
@@ -18,18 +18,28 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from eab import token_text
-from eab.analysis.answer_parts import (
+from eab.analysis.answer_rules import (
     AFTER_THINKING,
     SENTENCE,
     TEXT,
     GivenPart,
+    SameAnswer,
+    exact,
     first_sentence,
+    grouped,
     part_of,
     reader,
 )
-from eab.analysis.known_texts import KnownText, known_texts
-from eab.analysis.labels import Label, Labelling, Labels, certain_winner, labels_of, place_of
-from eab.analysis.same_answer import SameAnswer, exact, grouped
+from eab.analysis.labels import (
+    KnownText,
+    Label,
+    Labelling,
+    Labels,
+    certain_winner,
+    known_texts,
+    labels_of,
+    place_of,
+)
 from eab.config import MAX_LABEL
 from eab.formatting import shortened
 from eab.run import RunState, Token, largest_first, log_prob_of
@@ -120,7 +130,7 @@ def group_answers(
             expression's first match, given as `re.compile(...)` or as `regex:PATTERN`, which type
             checkers accept from `check_part`, or what a function of the whole text returns. A
             sentence ends at a line break, or where `sentencex` finds its end (see
-            `eab.analysis.answer_parts`).
+            `eab.analysis.answer_rules`).
         same: The rule that decides whether two texts are the same answer.
 
     Raises:

@@ -13,10 +13,9 @@ import msgspec
 import numpy as np
 
 from eab import token_text
-from eab.analysis import answer_parts
-from eab.analysis.answer_parts import Searcher
-from eab.analysis.known_texts import KnownText
-from eab.analysis.labels import Decided, Label, Labelling, LabelOf, Labels, labels_of
+from eab.analysis import answer_rules
+from eab.analysis.answer_rules import Searcher
+from eab.analysis.labels import Decided, KnownText, Label, Labelling, LabelOf, Labels, labels_of
 from eab.errors import ConfigError
 from eab.formatting import quoted
 from eab.run import RunState, Token
@@ -42,7 +41,7 @@ def recorded(rules: Sequence[LabelRule]) -> Labelling:
         ConfigError: A pattern is wrong; or, later, takes too long.
     """
     marks = tuple(rule for rule in rules if rule.kind == "mark")
-    end = time.monotonic() + answer_parts.MOST_SECONDS  # for all patterns: a file may have many
+    end = time.monotonic() + answer_rules.MOST_SECONDS  # for all patterns: a file may have many
     others = [(rule.label, _holds_as_recorded(rule, end)) for rule in rules if rule.kind != "mark"]
     names = tuple(dict.fromkeys(rule.label for rule in rules))
     return Labelling(names, _by_rules(others), marks)

@@ -5,6 +5,9 @@ probability is known. A nearer mark overrides one farther up, and a later one an
 same token. Texts without a mark have the label of the last rule that holds for them. If no later
 text can change that, such as where a text contains a word, the rule also covers all that follows.
 
+The texts are those of which a run knows something: of its tree, explored ones, those of other
+seeds. What nobody has explored is `undecided`.
+
 The weights of the texts with a label are its estimate. What is known bounds it: the probability of
 the texts that certainly have the label is `low`, and `high` is that and all that is unexplored.
 
@@ -17,20 +20,50 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 from typing import Final, NamedTuple, TypeAlias
 
-import numpy as np
-
-from eab.analysis.known_texts import KnownText, known_texts
+from eab.analysis.run_comparison import mean
 from eab.errors import ConfigError
 from eab.formatting import quoted
-from eab.run import RunState, largest_first, log_prob_of
+from eab.run import Path, RunState, Token, largest_first, log_prob_of
 from eab.run.events import LabelRule
 
 TokenIds: TypeAlias = tuple[int, ...]
 NO_LABEL: Final = "(no label)"
 # Where a label is decided: how many tokens of a leaf's text it takes, and the label, None for none
 Decided: TypeAlias = tuple[int, str | None]
+
+
+class KnownText(NamedTuple):
+    """A text, or the first tokens of texts of which no more is known."""
+
+    leaf: Path | None  # None if the tree does not have it
+    tokens: Sequence[Token]
+    text: str | None  # without control tokens and up to any stop string; None if it may go on
+    cut: int  # how many bytes the stop string cut off
+    weight: float  # in the run with its seed
+    seed: int | None  # of the run that gave it; None for the run itself
+    ids: tuple[int, ...]  # of its tokens
+
+    @property
+    def in_estimate(self) -> bool:
+        """Whether it is one of the texts whose weights are the estimate of the run itself."""
+        return self.leaf is not None and self.leaf.status in ("live", "finished")
+
+
+def known_texts(run: RunState) -> Iterator[KnownText]:
+    """The texts of the tree, also of pruned and given paths, and then all others."""
+    for leaf in (path for path in run.paths if not path.children):
+        text = None if leaf.finish_reason is None else run.text(leaf.id)
+        weight = 0.0 if leaf.status == "pruned" else leaf.weight
+        tokens = list(run.tokens(leaf.id))
+        ids = tuple(token.id for token in tokens)
+        yield KnownText(leaf, tokens, text, leaf.cut, weight, None, ids)
+    for seed, texts in [(None, run.explored), *run.repeats.items()]:
+        for each in texts:
+            text = None if each.finish_reason == "unfinished" else each.text
+            yield KnownText(None, each.tokens, text, each.cut, each.weight, seed, each.token_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +186,7 @@ def labels_of(runs: Sequence[RunState], labelling: Labelling) -> Labels:
                 estimate,
                 lows[label],
                 min(1.0, lows[label] + unexplored),
-                _standard_error(of_label),
+                mean(dict(enumerate(of_label))).error,
             )
             for label, estimate, of_label in zip(found, estimates, weights, strict=True)
             if label is not None
@@ -194,12 +227,6 @@ def within_bounds(
     ]
     scale = unexplored / max(unexplored, math.fsum(unseen)) if unexplored else 0.0
     return [low + part * scale for low, part in zip(lows, unseen, strict=True)]
-
-
-def _standard_error(weights: Sequence[float]) -> float | None:
-    if len(weights) < 2:
-        return None
-    return float(np.std(weights, ddof=1)) / math.sqrt(len(weights))
 
 
 def _marked(run: RunState, marks: Sequence[LabelRule]) -> dict[TokenIds, str]:
@@ -262,3 +289,68 @@ def place_of(run: RunState, leaf: int, count: int) -> tuple[int, int]:
             return path, max(0, count - 1)
         count -= length
     return leaf, length - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The first tokens of texts of which nothing is known."""
+
+    tokens: tuple[int, ...]  # ids, from the root
+    probability: float
+
+
+def undecided(run: RunState, labelling: Labelling, most: int) -> list[Beginning]:
+    """The most probable beginnings, at most `most`, of texts that have no label and that nobody has
+    explored. Only the candidates that the run lists can be named; the rest is missing.
+    """
+    known = _Known()
+    for text, marks, decided in labelling.decisions(run):
+        ends = [len(text.tokens), *(count for count, _ in [*marks, *filter(None, [decided])])]
+        # such as where the path limit dropped it
+        is_open = text.text is None and not (marks or decided)
+        known.add(text.tokens, min(ends), is_open)
+    return known.left(most)
+
+
+class _Known:
+    """The known texts as a tree of nodes, each a beginning; node 0 has no token."""
+
+    def __init__(self) -> None:
+        self._next: dict[tuple[int, int], int] = {}  # by node and the token after it
+        self._texts: list[tuple[list[int], int]] = [([], 0)]  # of each node a text, and its tokens
+        self._inner: set[int] = set()
+        # Probabilities: of a token that may follow a node, and of a node of which no more is known
+        self._candidates: dict[tuple[int, int], float] = {}
+        self._open: dict[int, float] = {}
+
+    def add(self, tokens: Sequence[Token], end: int, is_open: bool) -> None:
+        """Add a text. Other tokens may follow its first ones, up to number `end`."""
+        node, probability, ids = 0, 1.0, [token.id for token in tokens]
+        for count, token in enumerate(tokens):
+            for candidate in token.candidates if count < end else ():
+                share = probability * candidate.probability
+                self._candidates[node, candidate.token] = share
+            probability *= 0.0 if token.log_prob is None else math.exp(token.log_prob)
+            self._inner.add(node)
+            following = self._next.setdefault((node, token.id), len(self._texts))
+            if following == len(self._texts):
+                self._texts.append((ids, count + 1))
+            node = following
+        if is_open:
+            self._open[node] = probability
+
+    def left(self, most: int) -> list[Beginning]:
+        """The most probable of what is not known."""
+        left = [
+            (probability, node, [token])
+            for (node, token), probability in self._candidates.items()
+            if probability > 0 and (node, token) not in self._next
+        ]
+        left += [
+            (p, node, []) for node, p in self._open.items() if p > 0 and node not in self._inner
+        ]
+        chosen = nlargest(most, left, key=lambda each: each[0])
+        return [
+            Beginning((*self._texts[node][0][: self._texts[node][1]], *token), probability)
+            for probability, node, token in chosen
+        ]

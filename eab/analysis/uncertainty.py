@@ -30,9 +30,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from eab.analysis.answer_parts import TEXT, GivenPart
+from eab.analysis.answer_rules import TEXT, GivenPart, SameAnswer, exact
 from eab.analysis.answers import Answers, answer_numbers, entropy, text_answers
-from eab.analysis.same_answer import SameAnswer, exact
 from eab.config import BY_PROBABILITY
 from eab.run import Path, RunState, largest_first, least_probability
 

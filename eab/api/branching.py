@@ -13,8 +13,15 @@ from transformers import PreTrainedTokenizerBase
 
 from eab.analysis.label_rules import Rule, by_program, labelled_by
 from eab.analysis.labels import Labels
-from eab.api.arguments import Model, Prompt, language_model, request_of, requests_of, without_prompt
-from eab.api.kept_logits import KeptLogits
+from eab.api.arguments import (
+    KeptLogits,
+    Model,
+    Prompt,
+    language_model,
+    request_of,
+    requests_of,
+    without_prompt,
+)
 from eab.api.run import Run, RunLike, as_run
 from eab.api.scores import Scores, scores
 from eab.api.settings import OtherSettings, Settings

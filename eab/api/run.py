@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from eab.analysis.answer_parts import TEXT, GivenPart
+from eab.analysis.answer_rules import RULES, TEXT, GivenPart, SameAnswer, exact
 from eab.analysis.answers import Answers, group_answers
 from eab.analysis.label_rules import Rule, labelled, labelled_by, probability
 from eab.analysis.labels import Label, Labels
-from eab.analysis.same_answer import RULES, SameAnswer, exact
 from eab.analysis.uncertainty import Uncertainty, uncertainty
 from eab.config import SETTINGS, AllocationStep
 from eab.engine.branching.own import takes
@@ -21,8 +20,8 @@ from eab.formatting import quoted
 from eab.labs.tuning.measure import load_rule
 from eab.run import RunFold, RunState, record
 from eab.run.events import Event
+from eab.settings import THRESHOLD_SCALES
 from eab.text_values import as_plain_number, is_iterable
-from eab.threshold_scales import THRESHOLD_SCALES
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -217,7 +216,7 @@ class Run(RunState):
         Args:
             live: Add the story model, which runs there on a prompt: 10 MB more.
         """
-        from eab.share.html_page import to_html
+        from eab.share.exports import to_html
 
         return to_html(self, live)
 
@@ -278,7 +277,7 @@ def save_html(run: RunLike, path: Path | str, live: bool = False) -> None:
     Raises:
         RecordError: The page cannot be written.
     """
-    from eab.share.html_page import save_html
+    from eab.share.exports import save_html
 
     save_html(as_run(run), _path(path), live)
 

@@ -15,7 +15,7 @@ from eab.config import (
 )
 from eab.engine.branching.own import GivenPolicy
 from eab.engine.request import GivenProcessors
-from eab.threshold_scales import ThresholdUnit
+from eab.settings import ThresholdUnit
 
 
 class OtherSettings(TypedDict, total=False):

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 from eab import token_text
 from eab.analysis.answers import group_answers
 from eab.analysis.label_rules import labelled
-from eab.analysis.merged_runs import Merged, graft, merge
+from eab.analysis.run_comparison import Merged, graft, merge
 from eab.analysis.uncertainty import attribute_to_forks
 from eab.board.still import MAX_BYTES_OF_CHARACTER, pieces
 from eab.config import AUTO
@@ -34,8 +34,7 @@ from eab.figures.captions import (
     sentences_at,
     tree_sentence,
 )
-from eab.figures.kv_schemes import separate_bytes
-from eab.figures.memory_captions import memory_sentence
+from eab.figures.kv_memory import memory_sentence, separate_bytes
 from eab.figures.run_comparison import diff_entropy_sentence, diff_tree_sentence
 from eab.figures.uncertainty import effect_words, forks_sentence
 from eab.formatting import as_sentence, ending, excerpt

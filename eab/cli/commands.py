@@ -9,13 +9,10 @@ import typer
 from rich.console import Console
 
 from eab import __version__
-from eab.analysis.answer_parts import check_part
+from eab.analysis.answer_rules import SameAnswer, check_part, exact
 from eab.analysis.answers import Answers, group_answers
-from eab.analysis.same_answer import SameAnswer, exact
-from eab.cli import models, options, progress, terminal
-from eab.cli.app_server import open_app, site
-from eab.cli.check import check
-from eab.cli.samples import import_samples
+from eab.cli import options, progress, terminal
+from eab.cli.other_commands import check, import_samples, models, open_app, site
 from eab.cli.sweep import evaluate, sweep
 from eab.config import OF_DISTRIBUTION, SETTINGS, BranchingConfig
 from eab.engine.request import Request
@@ -28,7 +25,7 @@ from eab.run.events import RunEnded
 from eab.run.events.chat import parse_messages
 from eab.run.record.files import read_text
 from eab.run.threshold import longer
-from eab.share.html_page import save_html
+from eab.share.exports import save_html
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -252,7 +249,7 @@ app.command("check")(check)
 app.command("evaluate")(evaluate)
 
 
-app.add_typer(models.app, name="models")
+app.add_typer(models, name="models")
 app.command("app")(open_app)
 app.command("site")(site)
 

@@ -106,7 +106,7 @@ def compare_caches(
 ) -> Report:
     """Make the same run with each cache, then repeat them in alternation to measure times."""
     from eab.engine.loop import stop_when
-    from eab.labs.measure_variants import run_variants
+    from eab.labs.measure_runs import run_variants
 
     report, request = Report(), Request(prompt, config)
     events = run_variants(model, request, "caches", cache_variants(), repeats=repeats)

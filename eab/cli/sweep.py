@@ -17,13 +17,12 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from eab.analysis.answer_parts import check_part
+from eab.analysis.answer_rules import check_part
 from eab.cli import options, progress
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import ConfigError
 from eab.formatting import counted, human_seconds, listed
 from eab.labs.measurement import Report, Values, dumps
-from eab.labs.tuning.cell import Cell, cells_table
 from eab.labs.tuning.evaluation_report import (
     EVALUATION,
     errors_table,
@@ -32,7 +31,7 @@ from eab.labs.tuning.evaluation_report import (
     verdict,
 )
 from eab.labs.tuning.frontier import varying
-from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.grid import Cell, Grid, cells_table
 from eab.labs.tuning.measure import PART, SAME_ANSWER, Measurement, load_rule
 from eab.labs.tuning.prompt_sets import (
     QUESTIONS,

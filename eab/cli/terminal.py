@@ -18,7 +18,7 @@ from eab.analysis.answers import Answer, Answers
 from eab.analysis.label_rules import labelled
 from eab.analysis.uncertainty import attribute_to_forks, uncertainty
 from eab.figures.captions import answers_sentence, cost_sentence, limit_sentence
-from eab.figures.kv_schemes import separate_bytes
+from eab.figures.kv_memory import separate_bytes
 from eab.figures.uncertainty import forks_sentence, nats, uncertainty_sentence
 from eab.formatting import counted
 from eab.labs.caches import CACHES_LAB

@@ -3,7 +3,7 @@
     run = fold([*before_end(events), *explore(model, events, until=0.05, most=64)])
 
 `explore` writes the most likely text after each of the most probable beginnings that are undecided
-(`eab.analysis.undecided`), several in each forward pass, until little is left. The texts get no
+(`eab.analysis.labels`), several in each forward pass, until little is left. The texts get no
 weight: the weights of the run stay an unbiased estimate, which is then moved into the bounds.
 `repeat` adds the texts of runs with other seeds, which have weights of their own.
 """
@@ -15,9 +15,8 @@ from typing import Any, Final
 import torch
 
 from eab.analysis.label_rules import recorded
-from eab.analysis.labels import Labelling, labels_of
-from eab.analysis.merged_runs import Place, leave
-from eab.analysis.undecided import Beginning, undecided
+from eab.analysis.labels import Beginning, Labelling, labels_of, undecided
+from eab.analysis.run_comparison import Place, leave
 from eab.config import PREFIX_CACHE_MIB, BranchingConfig
 from eab.engine.caches.prefix_cache import PrefixCache, prefix_cache
 from eab.engine.loop import ManyRuns

@@ -13,7 +13,7 @@ from eab import token_text
 from eab.analysis.answers import Answer, Answers
 from eab.analysis.label_rules import labelled
 from eab.analysis.labels import Label
-from eab.analysis.seed_means import student
+from eab.analysis.run_comparison import student
 from eab.config import MAX_LABEL
 from eab.figures.charts import BLUE, ORANGE, bar_pattern, go, laid_out, text_label
 from eab.formatting import counted, listed, quoted

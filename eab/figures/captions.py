@@ -11,7 +11,7 @@ from eab import token_text
 from eab.analysis.answers import Answers
 from eab.config import BY_PROBABILITY, OWN
 from eab.engine.speculation.stats import speculation_stats
-from eab.figures.memory_captions import memory_sentence, words_by_step
+from eab.figures.kv_memory import memory_sentence, words_by_step
 from eab.formatting import apart, counted, excerpt, shortened
 from eab.run import Path, RunState, Sample, Token, least_probability
 from eab.run.events import EndReason, LimitActed, RunStarted, TextScored

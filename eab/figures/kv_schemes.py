@@ -1,4 +1,5 @@
-"""The KV memory of finished runs under three allocation schemes, step by step.
+"""The KV memory of finished runs under three allocation schemes, step by step: computed, and as a
+chart, a sentence and tables.
 
 - slab: each path reserves memory for its longest possible text, prompt + max_new_tokens, when it
   starts, and copies all it reads, as on a server that reserves the maximum (computed).
@@ -6,30 +7,25 @@
 - tree: the run's own cache; paths share single rows, and it grows by r steps (measured).
 
 Under all three schemes, different runs share nothing.
-
-A recorded run can be computed at any growth step. Rows are counted from the events of the run. The
-rows that a run needs do not depend on r: free rows are reused before the tensors grow, and the
-tensors shrink after paths end. The memory limit is ignored: near it, the tree cache grows by fewer
-rows.
-
-Separate caches, one for each live path, are computed, too. Such a cache is a tree cache with a
-single path: it holds the prompt and grows by the same r, so reserved rows count on both sides. The
-other caches never reserve rows. In a layer that reads only the last tokens, a separate cache keeps
-only the rows of those tokens, as transformers does.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from eab.config import AllocationStep
 from eab.engine.caches.blocks import BLOCK_SIZE, BlockLedger
-from eab.engine.caches.growth import CostModel, growth_step, should_shrink
 from eab.errors import ConfigError, RecordError
-from eab.formatting import counted
+from eab.formatting import counted, human_bytes, listed, with_ratio
 from eab.run import RunState
-from eab.run.events import KVUsage, ModelCard, RunStarted
+from eab.run.events import KVUsage
+from eab.timing import NOTHING_YET
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from eab.figures.charts import go
+
 
 Scheme: TypeAlias = Literal["slab", "blocks", "tree"]
 SCHEMES: Final[tuple[Scheme, ...]] = get_args(Scheme)
@@ -169,145 +165,115 @@ def _set_lengths(ledger: BlockLedger, run: RunState, now: Mapping[int, int]) -> 
         ledger.append(path, length - ledger.length(path))
 
 
-@dataclass(frozen=True, slots=True)
-class StepRows:
-    """The rows that one step of a run needs."""
-
-    step: int
-    used: int
-    paths: int
-
-
-@dataclass(frozen=True, slots=True)
-class StepAllocation:
-    """What the tensors contain in one step, for a given r."""
-
-    step: int
-    used: int
-    held: int  # rows that the tensors hold
-    copied: int  # rows that were copied by a growth
-    grew: bool
-
-    @property
-    def spare(self) -> int:
-        """Rows held for later steps, or left over from paths that ended."""
-        return self.held - self.used
+# For each part of the reserved bytes: name in the legend, field of Reserved, pattern
+_PARTS: Final = (
+    ("tokens", "used", ""),
+    ("the same tokens again", "copied", "/"),
+    ("empty", "empty", "."),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """The rows that a run needs from the tree cache."""
-
-    needs: tuple[StepRows, ...]
-    steps_allowed: int
-    paths_allowed: int
-    row_bytes: int
-
-    def at(self, r: AllocationStep) -> list[StepAllocation]:
-        """What the tensors hold in each step with growth step r."""
-        if not self.needs:
-            return []
-        reserved = self.needs[0].used
-        if isinstance(r, int) and r >= self.steps_allowed:  # all rows are allocated up front
-            reserved += self.paths_allowed * (self.steps_allowed - 1)
-        held = reserved
-        allocations = [StepAllocation(0, self.needs[0].used, held, 0, True)]
-        for need in self.needs[1:]:
-            before, left = need.used - need.paths, self.steps_allowed - need.step
-            steps = growth_step(r, before, need.paths)
-            ahead, copied = min(steps, left) * need.paths, 0
-            least = max(reserved, need.used)
-            if should_shrink(held, least, max(reserved, need.used + ahead)):
-                held = max(reserved, need.used + ahead)
-            if grew := need.used > held:
-                missing = need.used - held
-                fillable = left * need.paths - (need.paths - missing)
-                copied, held = held, held + max(min(ahead, fillable), missing)
-            allocations.append(StepAllocation(need.step, need.used, held, copied, grew))
-        return allocations
-
-
-def demand_of(run: RunState) -> Demand | None:
-    """The rows that a run needed from the tree cache; None for a model without rows, with drafts,
-    whose rows are added and removed within a pass, and for best-first, whose passes are not steps.
-    """
-    config = run.started.config
-    by_step = config.drafter == "none" and config.by_step
-    if config.cache != "tree" or not by_step or not run.started.model.shares_rows:
-        return None
-    needs = tuple(
-        StepRows(step.step, step.kv.rows_shared + step.kv.rows_private, len(step.kv.paths))
-        for step in run.steps
-        if step.kv is not None
-    )
-    return (
-        Demand(needs, config.max_new_tokens, config.max_paths, run.started.model.row_bytes)
-        if needs
-        else None
+def allocation_figure(allocation: KvAllocation) -> "go.Figure":
+    """Reserved bytes over the steps, by contents: one chart per scheme, one below the other."""
+    from eab.figures.charts import (
+        BLUE,
+        GREY,
+        ORANGE,
+        bar_pattern,
+        byte_unit,
+        laid_out,
+        make_subplots,
     )
 
+    colours = (BLUE, ORANGE, GREY)
+    titles = [f"{_name(allocation, scheme)} ({_source(allocation, scheme)})" for scheme in SCHEMES]
+    figure = make_subplots(
+        rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.1, subplot_titles=titles
+    )
+    most = max(map(allocation.peak, SCHEMES))
+    unit, unit_name = byte_unit(most)
+    for row, scheme in enumerate(SCHEMES, start=1):
+        for (name, field, pattern), colour in zip(_PARTS, colours, strict=True):
+            values = [getattr(reserved, field) / unit for reserved in allocation.steps[scheme]]
+            numbers = [*range(len(values))]
+            figure.add_scatter(
+                name=name,
+                legendgroup=name,
+                showlegend=row == 1,
+                x=[*numbers, len(numbers)] if numbers else [],  # the last step also has a width
+                y=values + values[-1:],
+                customdata=numbers + numbers[-1:],
+                mode="lines",
+                line={"shape": "hv", "width": 0, "color": colour},
+                stackgroup=scheme,
+                fillcolor=colour,
+                fillpattern=bar_pattern(pattern),
+                hovertemplate=f"step %{{customdata}}, {name}: %{{y:.2f}} {unit_name}"
+                "<extra></extra>",
+                row=row,
+                col=1,
+            )
+    figure.update_yaxes(title=f"{unit_name} reserved", range=[0, 1.05 * most / unit or 1])
+    figure.update_xaxes(title="step", row=3, col=1)
+    return laid_out(figure, height=620)
 
-def best_r_of(demand: Demand, rs: Sequence[int], costs: CostModel) -> int:
-    """The r that the cost model prefers for this run with padded attention."""
-    paths = [need.paths for need in demand.needs]
-    return min(rs, key=lambda r: _overhead(costs, demand.at(r), paths))
+
+def allocation_sentence(allocation: KvAllocation) -> str:
+    """What each scheme reserves at its peak, smallest first."""
+    if not allocation.steps["tree"]:
+        return NOTHING_YET
+    ranked = sorted(SCHEMES, key=allocation.peak)
+    least = allocation.peak(ranked[0])
+    peaks = [
+        f"{_name(allocation, scheme)} {with_ratio(allocation.peak(scheme), least, human_bytes)}"
+        for scheme in ranked
+    ]
+    return f"Reserved at the peak: {'; '.join(peaks)}."
 
 
-def _overhead(costs: CostModel, steps: Sequence[StepAllocation], paths: Sequence[int]) -> float:
-    """Seconds in the cost model. They only rank growth steps: machines are not this steady."""
-    growths = [step for step in steps[1:] if step.grew]
-    copied = sum(step.copied for step in growths)
-    return (
-        costs.copy_row * copied
-        + costs.allocation * len(growths)
-        + sum(
-            costs.spare_row_seconds(tokens) * step.spare
-            for step, tokens in zip(steps[1:], paths[1:], strict=True)
+def allocation_table(allocation: KvAllocation) -> "pd.DataFrame":
+    """For reading: what each scheme reserves at its peak, and what this holds over all steps."""
+    from eab.figures.tables import text_table
+
+    sums = [allocation.sum(scheme) for scheme in SCHEMES]
+    rows = [("reserved at the peak", *(human_bytes(allocation.peak(scheme)) for scheme in SCHEMES))]
+    rows += [
+        (
+            f"{name}, over all steps",
+            *(_share(getattr(reserved, field), reserved.total) for reserved in sums),
         )
-    )
+        for name, field, _ in _PARTS
+    ]
+    rows.append(("source", *(_source(allocation, scheme) for scheme in SCHEMES)))
+    return text_table(rows, ["Measure", *(_name(allocation, scheme) for scheme in SCHEMES)])
 
 
-def separate_bytes(started: RunStarted, kv: KVUsage) -> int:
-    """Bytes that separate caches would hold (computed), one cache for each live path of `kv`."""
-    config, prompt = started.config, len(started.prompt_tokens)
-    own = sum(kv.own_bytes)
-    if own and not started.model.shares_rows:
-        return own
-    lengths = path_lengths(kv)
-    if kv.block_size:
-        lengths = [-(-length // kv.block_size) * kv.block_size for length in lengths]
-    elif config.cache == "tree":
-        lengths = [_held(prompt, length, config.max_new_tokens, config.r) for length in lengths]
-    return bytes_of_texts(started.model, lengths) + own
+def allocation_steps_table(allocation: KvAllocation) -> "pd.DataFrame":
+    """For download: one row per step and scheme, in bytes."""
+    import pandas as pd
+
+    rows = [
+        (step, scheme, part.used, part.copied, part.empty, part.total, _source(allocation, scheme))
+        for scheme in SCHEMES
+        for step, part in enumerate(allocation.steps[scheme])
+    ]
+    names = ["step", "scheme", "used_bytes", "copied_bytes", "empty_bytes", "reserved_bytes"]
+    return pd.DataFrame(rows, columns=[*names, "source"])
 
 
-def bytes_of_texts(card: ModelCard, lengths: Sequence[int]) -> int:
-    """Bytes of the rows that texts of these lengths need, each in a cache of its own."""
-    everywhere = card.row_bytes - sum(row_bytes for _, row_bytes in card.window_rows)
-    in_windows = (
-        row_bytes * sum(min(length, tokens) for length in lengths)
-        for tokens, row_bytes in card.window_rows
-    )
-    return max(0, everywhere) * sum(lengths) + sum(in_windows)
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.0%}" if whole else "-"
 
 
-def path_lengths(kv: KVUsage) -> list[int]:
-    """Tokens of each live path; if a cache keeps no rows, their known sum is divided equally."""
-    lengths = [path.shared + path.private for path in kv.paths]
-    if any(lengths) or not lengths:
-        return lengths
-    each, rest = divmod(kv.rows_independent, len(lengths))
-    return [each + (index < rest) for index in range(len(lengths))]
+def _name(allocation: KvAllocation, scheme: Scheme) -> str:
+    match scheme:
+        case "slab":
+            return "slabs"
+        case "blocks":
+            return f"blocks of {allocation.block_size}"
+        case "tree":
+            return f"tree, r = {listed([*map(str, allocation.rs)])}"
 
 
-def _held(prompt: int, length: int, max_new_tokens: int, r: AllocationStep) -> int:
-    held, new = _held_by_new_tokens(prompt, max_new_tokens, r), length - prompt
-    return held[new] if 0 <= new < len(held) else length
-
-
-@lru_cache(maxsize=64)
-def _held_by_new_tokens(prompt: int, max_new_tokens: int, r: AllocationStep) -> Sequence[int]:
-    """Rows that the cache of a single path holds after 0, 1, 2 ... new tokens."""
-    needs = tuple(StepRows(step, prompt + step, 1) for step in range(max_new_tokens))
-    steps = Demand(needs, max_new_tokens, 1, 0).at(r)
-    return tuple(step.held for step in steps)
+def _source(allocation: KvAllocation, scheme: Scheme) -> str:
+    return "measured" if scheme == "tree" and allocation.measured else "computed"

@@ -9,10 +9,9 @@ from typing import Any, Final
 import pandas as pd
 
 from eab.analysis.answers import group_answers
-from eab.analysis.merged_runs import Merged, same_prompt, texts_of
+from eab.analysis.run_comparison import Merged, same_prompt, texts_of
 from eab.engine.what_if import Unknown, Why
-from eab.figures.kv_schemes import separate_bytes
-from eab.figures.memory_captions import source
+from eab.figures.kv_memory import separate_bytes, source
 from eab.formatting import counted, human_bytes, listed, times
 from eab.run import RunState, fold, mean_entropy_of
 from eab.run.events import Event, RowsAllocated

@@ -12,7 +12,7 @@ from eab import token_text
 from eab.analysis.answers import Answers
 from eab.analysis.uncertainty import ForkShare, Uncertainty
 from eab.config import SETTINGS
-from eab.figures.kv_schemes import separate_bytes
+from eab.figures.kv_memory import separate_bytes
 from eab.figures.uncertainty import effect, text_before
 from eab.formatting import shortened
 from eab.run import RunState

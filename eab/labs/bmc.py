@@ -18,7 +18,7 @@ from typing import Final, Literal, get_args
 import pandas as pd
 
 from eab.engine.caches.growth import CacheWorkload, CostModel, best_r
-from eab.figures.kv_schemes import Demand, StepAllocation
+from eab.figures.kv_memory import Demand, StepAllocation
 from eab.formatting import counted, human_bytes, listed
 from eab.labs.measurement import Chart, Lab, Report, TextTable, Values, chart_table
 from eab.timing import (

@@ -11,8 +11,7 @@ from eab.errors import ModelError
 from eab.labs.batching import Workload
 from eab.labs.bmc import Experiment
 from eab.labs.measurement import LabEvent, Report
-from eab.labs.tuning.cell import Cell
-from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.grid import Cell, Grid
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.report import SweepEvent, TuningReport
 from eab.labs.tuning.sweeping import report_sweep
@@ -64,7 +63,7 @@ def serving_job(workload: Workload, model_name: str) -> Job[Report]:
 
     def begin(context: JobContext) -> Iterator[LabEvent]:
         from eab.engine.models.machine import describe_machine
-        from eab.labs.measure_batching import compare_ways
+        from eab.labs.measure_runs import compare_ways
 
         return compare_ways(context.model, workload, describe_machine(context.model.card.device))
 
@@ -79,7 +78,7 @@ def comparison_job(
     drafters = [settings.get("drafter", config.drafter) for settings in variants.values()]
 
     def begin(context: JobContext) -> Iterator[LabEvent]:
-        from eab.labs.measure_variants import run_variants
+        from eab.labs.measure_runs import run_variants
 
         return run_variants(context.model, context.requests[0], lab, variants, context.draft)
 

@@ -21,7 +21,7 @@ import pandas as pd
 
 from eab import token_text
 from eab.config import CacheName, DrafterName
-from eab.figures.kv_schemes import separate_bytes
+from eab.figures.kv_memory import separate_bytes
 from eab.formatting import counted, human_bytes, listed
 from eab.labs.measurement import Report, Row, Values
 from eab.run import RunState

@@ -1,16 +1,16 @@
 """The parts of a lesson, as frozen values; `eab.lessons.lesson_files` reads them from a file. The
-script of a section becomes a guide for the board, for the run that is shown.
+script of a section becomes a guide for the board, for the run that is shown. Each guide applies
+once, so the user is free to move on.
 """
 
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta
 
-from eab.board.guide import Drawer, Guide, Topic, first_fork, highest_entropy
-from eab.lessons.measures import LessonQuantity, written
+from eab.lessons.measures import LessonQuantity, first_fork, highest_entropy, written
 from eab.run import RunState
 
 NamedPlace = Literal["first fork", "highest entropy", "most paths", "first step", "last step"]
@@ -19,6 +19,9 @@ StepNumber = Annotated[int, Meta(ge=0, le=MAX_STEP)]
 Place: TypeAlias = NamedPlace | StepNumber
 # tuple[StepNumber, StepNumber] in a union with str crashes msgspec 0.22 in garbage collection.
 PathAndIndex = Annotated[tuple[StepNumber, ...], Meta(min_length=2, max_length=2)]
+Drawer = Literal["tables", "help"]
+# The entropy chart; what the board says of forks and weights, of KV rows, and of answers
+Topic = Literal["entropy", "forks", "rows", "answers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +168,30 @@ class Lesson:
 
 def _script(section: Section) -> Script:
     return Script() if isinstance(section, ReadingSection) else section.script
+
+
+@dataclass(frozen=True, slots=True)
+class Guide:
+    """What the board should show next."""
+
+    id: str  # the board follows each id only once
+    cursor: int | None = None  # step at which to put the cursor; None leaves it in place
+    # Path and index of the token to select; None selects nothing
+    token: tuple[int, int] | None = None
+    drawer: Drawer | None = None  # what to open over the charts if no token is selected
+    highlight: str = ""  # the panel to frame; "KV cache", or empty
+    hides: tuple[Topic, ...] = ()  # what the lesson has not introduced yet
+
+    def as_message(self) -> dict[str, Any]:
+        """The guide as JSON values; see Guide in eab/board/static/types.d.ts."""
+        return {
+            "id": self.id,
+            "cursor": self.cursor,
+            "token": None if self.token is None else list(self.token),
+            "drawer": self.drawer,
+            "highlight": self.highlight,
+            "hides": list(self.hides),
+        }
 
 
 def guide(script: Script, run: RunState, guide_id: str, hides: tuple[Topic, ...] = ()) -> Guide:

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 from msgspec import Meta
 
 from eab.assets import ASSETS
-from eab.board.guide import Topic
 from eab.errors import LessonError, check_one_of
 from eab.formatting import counted, quoted
 from eab.lessons.lesson import (
@@ -25,10 +24,11 @@ from eab.lessons.lesson import (
     Script,
     Section,
     StepSection,
+    Topic,
 )
 from eab.lessons.measures import PARTS, LessonQuantity, Source, parse
 from eab.lessons.pictures import CALCULATORS, PICTURES
-from eab.run.record.typed_json import NotDeclaredError, read
+from eab.run.events.fields import NotDeclaredError, read
 
 MAX_BYTES: Final = 64 * 1024
 MAX_SECTIONS: Final = 12

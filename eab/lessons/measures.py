@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, TypeAlias
 from eab.analysis.answers import group_answers
 from eab.analysis.schedule import Schedule
 from eab.analysis.uncertainty import uncertainty
-from eab.board.guide import first_fork
 from eab.engine.speculation.stats import speculation_stats
 from eab.errors import ConfigError, LessonError, RecordError, check_one_of
 from eab.figures.kv_schemes import Scheme, kv_allocation
@@ -143,6 +142,19 @@ def parse(text: str) -> LessonQuantity:
 
 def _forks(run: RunState) -> int:
     return sum(path.fork_entropy is not None for path in run.paths)
+
+
+def first_fork(run: RunState) -> tuple[int, int] | None:
+    """Path and index of the first token that a fork chose; None without forks."""
+    children = [path for path in run.paths if path.parent >= 0 and path.tokens]
+    first = min(children, key=lambda path: (path.born, path.id), default=None)
+    return None if first is None else (first.id, 0)
+
+
+def highest_entropy(run: RunState) -> tuple[int, int] | None:
+    """Path and index of the token where the model was least sure; None without tokens."""
+    tokens = [(path.id, index) for path in run.paths for index in range(len(path.tokens))]
+    return max(tokens, key=lambda at: run.paths[at[0]].tokens[at[1]].entropy or 0.0, default=None)
 
 
 def _entropy_at_first_fork(run: RunState) -> float | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from eab.engine.speculation.stats import expected_tokens
-from eab.figures.kv_schemes import kv_allocation
+from eab.figures.kv_schemes import allocation_figure, allocation_sentence, kv_allocation
 from eab.labs.batching import TITLES, shown, workload_of
 from eab.labs.caches import BYTES, PROCESSED, paths_chart, paths_sentence
 from eab.labs.drafts import DRAFTS, GAINS
@@ -39,11 +39,8 @@ def _shared_rows(sources: Sources) -> Drawn:
 
 
 def _allocation(sources: Sources) -> Drawn:
-    from eab.figures import kv_allocation as figures
-    from eab.figures.kv_schemes import kv_allocation
-
     allocation = kv_allocation([sources.run])
-    return figures.allocation_sentence(allocation), figures.allocation_figure(allocation)
+    return allocation_sentence(allocation), allocation_figure(allocation)
 
 
 def _schedules(sources: Sources) -> Drawn:

@@ -1,1 +1,1 @@
-"""A run outside the app: HTML page, notebook widget, GraphML, Python program."""
+"""A run outside the app: HTML page, notebook widget, GraphML, Python program; and the site."""

@@ -25,14 +25,14 @@ import traitlets
 from IPython.core.getipython import get_ipython
 from IPython.display import display
 
-from eab.board import bundle
+from eab.board import javascript, stylesheet
 from eab.board.messages import Feed
 from eab.board.still import picture, tree_svg
 from eab.figures.captions import tree_sentence
 from eab.formatting import counted
 from eab.run import RunFold, RunState
 from eab.run.events import Event, StepTimed
-from eab.share.html_page import packed_events
+from eab.share.exports import packed_events
 
 WIDGET: Final = "application/vnd.jupyter.widget-view+json"
 _MARK: Final = "data-eab-still"
@@ -101,14 +101,14 @@ export default {
 class _Code(anywidget.AnyWidget):
     """The board's JavaScript, shared by all boards of a notebook; it is not displayed."""
 
-    _esm = bundle.javascript("widget")
+    _esm = javascript("widget")
 
 
 class BoardWidget(WithStill, anywidget.AnyWidget):
     """A finished run, to replay and inspect; `message` is the last message sent to the board."""
 
     _esm = _SHARED
-    _css = bundle.stylesheet()
+    _css = stylesheet()
     code = anywidget.WidgetTrait().tag(sync=True)
     message = traitlets.Dict().tag(sync=True)
     recorded = traitlets.Unicode("").tag(sync=True)  # the events of a finished run, packed

@@ -15,10 +15,9 @@ from made_runs import run_of
 from policies import FORKING
 from saying_model import exact_answers, flat_run, saying_model
 
-from eab.analysis.answer_parts import check_part, first_sentence, reader
+from eab.analysis.answer_rules import RULES, check_part, first_sentence, grouped, normalised, reader
 from eab.analysis.answers import Answers, entropy, group_answers, marks_of_answers
 from eab.analysis.label_rules import labelled
-from eab.analysis.same_answer import RULES, grouped, normalised
 from eab.config import BranchingConfig
 from eab.lessons.checks.policy import TableModel, random_table
 from eab.run import RunState, fold, largest_first

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from invented_runs import CARD, appended, invented_run, predicted
 from saying_model import flat_run
 
+from eab.analysis.answer_rules import RULES
 from eab.analysis.answers import entropy, group_answers
-from eab.analysis.same_answer import RULES
 from eab.analysis.uncertainty import attribute_to_forks
 from eab.config import BranchingConfig
 from eab.run import RunState, fold

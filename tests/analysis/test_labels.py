@@ -234,7 +234,7 @@ def test_a_label_of_a_token_that_is_not_there_is_refused():
 
 
 def test_a_pattern_that_backtracks_for_ever_is_an_error(monkeypatch):
-    monkeypatch.setattr("eab.analysis.answer_parts.MOST_SECONDS", 0.2)
+    monkeypatch.setattr("eab.analysis.answer_rules.MOST_SECONDS", 0.2)
     model = TableModel(random_table(3, 5), stop_ids=[4])
     run = EntropyAdaptiveBranching(model, **EXACT).run([0])
     assert len(run.labelled({"a": re.compile("(a+)+b")})) == 1

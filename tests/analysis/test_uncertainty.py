@@ -10,8 +10,8 @@ from invented_runs import CARD, invented_run
 from made_runs import run_of
 from saying_model import STOP, exact_answers, flat_run, saying_model
 
+from eab.analysis.answer_rules import RULES
 from eab.analysis.answers import entropy, group_answers
-from eab.analysis.same_answer import RULES
 from eab.analysis.uncertainty import jackknife, semantic_entropy_of_runs, uncertainty
 from eab.config import BranchingConfig
 from eab.engine.models.base import LanguageModel

@@ -23,8 +23,7 @@ from eab.engine.step_events import entropy_bounds
 from eab.errors import ConfigError, ModelError, RecordError
 from eab.figures.captions import answers_sentence, cost_sentence, entropy_sentence, tree_sentence
 from eab.run.record.samples import Vocabulary
-from eab.share.exports import as_python
-from eab.share.html_page import to_html
+from eab.share.exports import as_python, to_html
 
 PROMPT = "The capital of France is"
 LN = math.log

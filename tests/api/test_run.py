@@ -13,8 +13,8 @@ from msgspec import structs
 
 import eab
 from eab import Run
+from eab.analysis.answer_rules import RULES
 from eab.analysis.answers import NO_ANSWER, group_answers
-from eab.analysis.same_answer import RULES
 from eab.analysis.uncertainty import uncertainty
 from eab.api.run import as_run
 from eab.engine.what_if.resimulate import resimulate

@@ -15,7 +15,7 @@ GOOD = """
 import re
 import torch
 import eab
-from eab.analysis.answer_parts import check_part
+from eab.analysis.answer_rules import check_part
 from eab.analysis.answers import group_answers
 from eab import EntropyAdaptiveBranching, Run, Settings
 from eab.engine.branching.fair import FairPolicy

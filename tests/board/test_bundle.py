@@ -6,23 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from eab.board import bundle
+from eab.board import STATIC, Host, javascript, stylesheet
 
-HOSTS: tuple[bundle.Host, ...] = ("streamlit", "widget", "page", "site")
+HOSTS: tuple[Host, ...] = ("streamlit", "widget", "page", "site")
 
 
 def joined(folder: Path, **modules: str) -> str:
     """The script that joins these modules; the module `page` is the host."""
     for name, source in modules.items():
         (folder / f"{name}.js").write_text(source, encoding="utf-8")
-    return bundle.javascript("page", folder)
+    return javascript("page", folder)
 
 
 @pytest.mark.parametrize(("host", "exports"), [("streamlit", 1), ("widget", 1), ("page", 0)])
 def test_the_joined_javascript_has_no_imports_and_at_most_one_export(
-    host: bundle.Host, exports: int
+    host: Host, exports: int
 ) -> None:
-    source = bundle.javascript(host)
+    source = javascript(host)
     assert "import " not in source
     assert source.count("export ") == source.count("export default") == exports
     assert "</script" not in source.lower()  # it would end a script element
@@ -30,19 +30,19 @@ def test_the_joined_javascript_has_no_imports_and_at_most_one_export(
 
 
 def test_every_module_and_style_is_used() -> None:
-    scripts = "".join(bundle.javascript(host) for host in HOSTS)
-    for file in bundle.FOLDER.glob("*.js"):
+    scripts = "".join(javascript(host) for host in HOSTS)
+    for file in STATIC.glob("*.js"):
         assert file.stem in HOSTS or f"const ${file.stem} = " in scripts, file.name
-    styles = bundle.stylesheet()
-    for file in bundle.FOLDER.glob("*.css"):
+    styles = stylesheet()
+    for file in STATIC.glob("*.css"):
         assert file.stem in ("page", "site") or file.read_text(encoding="utf-8") in styles, (
             file.name
         )
 
 
 def test_the_worker_has_every_module_of_the_live_model() -> None:
-    folder = bundle.FOLDER.parents[1] / "share" / "live" / "static"
-    script = bundle.javascript("worker", folder)
+    folder = STATIC.parents[1] / "share" / "live" / "static"
+    script = javascript("worker", folder)
     assert "import " not in script
     for file in folder.glob("*.js"):
         assert file.stem == "worker" or f"const ${file.stem} = " in script, file.name

@@ -14,8 +14,7 @@ from msgspec import structs
 from eab.board.messages import SHARES, Feed, board_message
 from eab.config import BranchingConfig
 from eab.figures.captions import entropy_sentence, sentences_at, tree_sentence
-from eab.figures.kv_schemes import separate_bytes
-from eab.figures.memory_captions import memory_sentence
+from eab.figures.kv_memory import memory_sentence, separate_bytes
 from eab.lessons import bundled_runs
 from eab.run import RunState, Step, fold
 from eab.run.events import (
@@ -278,7 +277,7 @@ def test_a_run_from_a_forced_token_shows_the_word_of_that_token_in_full(
 
 @pytest.mark.parametrize("pattern", ["(", "(a|a|aa)+$(?<=b)"])
 def test_a_file_whose_labels_cannot_be_searched_for_is_shown_without_them(pattern, monkeypatch):
-    monkeypatch.setattr("eab.analysis.answer_parts.MOST_SECONDS", 0.2)
+    monkeypatch.setattr("eab.analysis.answer_rules.MOST_SECONDS", 0.2)
     run = fold([*STORY, Labelled(1, (LabelRule("a", "pattern", pattern),))])
     for leaf in run.leaves():
         leaf.tokens[-2].text = "a" * 60

@@ -12,11 +12,11 @@ from places import ROOT
 
 from app.server.links import Link
 from app.widgets.board import Offers
-from eab.board import bundle
-from eab.board.guide import Guide
+from eab.board import STATIC
 from eab.board.messages import Feed, deciding_forks, diff_message
 from eab.config import AUTO
 from eab.lessons import bundled_runs
+from eab.lessons.lesson import Guide
 from eab.run import RunState, fold
 from eab.run.events import EntropyBounds, Event, Labelled, LabelRule, Predicted
 
@@ -66,7 +66,7 @@ WRONG = [
         ("surprise", 1),
     )
 ]
-TYPES = bundle.FOLDER / "types.d.ts"
+TYPES = STATIC / "types.d.ts"
 TSC = ROOT / "node_modules" / ".bin" / "tsc"
 
 

@@ -13,7 +13,7 @@ from made_runs import bundled_run
 from playwright.sync_api import expect
 
 from eab.run import fold
-from eab.share.html_page import save_html
+from eab.share.exports import save_html
 
 pytestmark = pytest.mark.browser
 # Keys, and the elements that they open.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from eab.share.live.files import model_files, worker
+from eab.share.live import model_files, worker
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PAGE = """<!doctype html>

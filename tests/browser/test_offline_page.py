@@ -17,7 +17,7 @@ from eab.engine.what_if.resimulate import resimulate
 from eab.figures.run_comparison import tree_change_sentence
 from eab.run import fold
 from eab.run.events import Event
-from eab.share.html_page import save_html
+from eab.share.exports import save_html
 from eab.token_text import visible
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

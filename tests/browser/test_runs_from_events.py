@@ -15,7 +15,7 @@ from invented_runs import WORDS, invented_run
 from made_runs import bundled
 from msgspec import structs
 
-from eab.board import bundle
+from eab.board import STATIC, javascript
 from eab.board.messages import Feed, board_message
 from eab.config import AUTO, AllocationStep
 from eab.engine.what_if.resimulate import WhatIf, resimulate
@@ -67,10 +67,10 @@ globalThis.called = {
 @pytest.fixture
 def in_browser(new_page: OpenPage, tmp_path: Path) -> InBrowser:
     """Call a function of _HOST with the events of a run and another argument."""
-    folder = shutil.copytree(bundle.FOLDER, tmp_path / "static")
+    folder = shutil.copytree(STATIC, tmp_path / "static")
     (folder / "page.js").write_text(_HOST, encoding="utf-8")
     page = new_page()
-    page.add_script_tag(content=bundle.javascript("page", folder), type="module")
+    page.add_script_tag(content=javascript("page", folder), type="module")
     page.wait_for_function("() => 'called' in globalThis")  # a module runs later
 
     def call(name: str, events: Sequence[Event], argument: Any) -> Any:

@@ -17,12 +17,12 @@ from eab.figures.captions import tree_sentence
 from eab.figures.run_comparison import tree_change_sentence
 from eab.run import fold
 from eab.run.record.run_file import encode
-from eab.share.site import build
+from eab.share.site import WORKER, write_site
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 # Sends the events of a recorded run one by one, until it is stopped.
-WORKER = """
+SCRIPTED = """
 const events = %s;
 let stopped = false;
 onmessage = async ({ data: { type, prompt, id } }) => {
@@ -49,9 +49,9 @@ class Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("site")
-    build.write_site(made)
+    write_site(made)
     lines = [encode(event).decode() for event in bundled("coins")]
-    (made / build.WORKER).write_text(WORKER % f"[{','.join(lines)}]", encoding="utf-8")
+    (made / WORKER).write_text(SCRIPTED % f"[{','.join(lines)}]", encoding="utf-8")
     return made
 
 

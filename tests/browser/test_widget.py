@@ -9,11 +9,11 @@ from browser_steps import OpenPage, cursor_is
 from invented_runs import invented_run
 from playwright.sync_api import Page, expect
 
-from eab.board import bundle
+from eab.board import javascript, stylesheet
 from eab.board.messages import Feed
 from eab.run import RunState, fold
 from eab.run.events import StepTimed
-from eab.share.html_page import packed_events
+from eab.share.exports import packed_events
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 STORY = invented_run(5, 20, 8)
@@ -58,7 +58,7 @@ def cell(new_page: OpenPage) -> OpenPage:
         message = Feed().message(run, "notebook", mode) | more
         recorded = "" if running else packed_events(run)
         values = {"message": message, "recorded": recorded, "status": status, "running": running}
-        page.evaluate(_HOST, [bundle.javascript("widget"), bundle.stylesheet(), values])
+        page.evaluate(_HOST, [javascript("widget"), stylesheet(), values])
         expect(page.locator(".eab")).to_be_visible()
         return page
 

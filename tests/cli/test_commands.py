@@ -15,7 +15,7 @@ from eab import __version__
 from eab.config import SETTINGS
 from eab.engine.branching.presets import START
 from eab.run import fold, record
-from eab.share.html_page import to_html
+from eab.share.exports import to_html
 
 PROMPT = "I tossed a coin and it landed on"
 SUM, BALL, MARKET = (f"assets/runs/{name}.eab" for name in ("sum", "ball", "market"))

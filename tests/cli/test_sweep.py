@@ -23,7 +23,7 @@ from eab.engine.loop import event_stream
 from eab.engine.models.loading import load_model
 from eab.engine.request import Request
 from eab.errors import ConfigError, RunsError
-from eab.labs.tuning.cell import COLUMNS
+from eab.labs.tuning.grid import COLUMNS
 from eab.labs.tuning.report import JOURNAL, SAMPLES, TABLE
 from eab.run import fold, record
 

@@ -42,7 +42,7 @@ from eab.engine.scheduler import Scheduler
 from eab.engine.what_if.resimulate import resimulate
 from eab.errors import MemoryLimitError
 from eab.figures.captions import cost_sentence
-from eab.figures.memory_captions import memory_words
+from eab.figures.kv_memory import memory_words
 from eab.run import fold
 from eab.run.events import Event, KvMeasured, RunEnded, StepTimed
 

@@ -28,8 +28,7 @@ from eab.figures.tables import samples_of_runs_table, samples_table
 from eab.lessons.checks.policy import TableModel, random_table
 from eab.run import RunState, Sample, fold
 from eab.run.events import PathFinished
-from eab.share.exports import to_graphml
-from eab.share.html_page import to_html
+from eab.share.exports import to_graphml, to_html
 
 STOP = (" 1 2", "3 3")  # each spans two tokens
 CONFIG = BranchingConfig(

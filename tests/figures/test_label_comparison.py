@@ -6,7 +6,7 @@ import pytest
 from saying_model import flat_run
 
 from eab import EntropyAdaptiveBranching, Run
-from eab.analysis.seed_means import student
+from eab.analysis.run_comparison import student
 from eab.engine.exploring import repeat
 from eab.figures.answers import (
     common_rules,

@@ -3,8 +3,8 @@
 import pytest
 from made_runs import bundled_run
 
+from eab.analysis.answer_rules import RULES
 from eab.analysis.answers import group_answers
-from eab.analysis.same_answer import RULES
 from eab.analysis.uncertainty import attribute_to_forks, uncertainty
 from eab.figures.tables import forks_table, uncertainty_table
 from eab.figures.uncertainty import forks_sentence, nats, uncertainty_sentence

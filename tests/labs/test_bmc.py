@@ -5,7 +5,7 @@ from made_runs import bundled_run
 
 from eab.engine.caches.growth import CostModel
 from eab.engine.caches.shape import KVShape
-from eab.figures.kv_schemes import Demand, StepRows, best_r_of, demand_of
+from eab.figures.kv_memory import Demand, StepRows, best_r_of, demand_of
 from eab.labs import bmc as results
 from eab.labs.bmc import allocations_table, predicted_r
 from eab.labs.charts import chart_figure

@@ -21,10 +21,9 @@ from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.models.loading import load_model
 from eab.engine.request import Request
 from eab.errors import ModelError, RecordError
-from eab.labs import measure_batching as batching
 from eab.labs import measure_bmc as bmc
 from eab.labs import measure_quantization as measure
-from eab.labs import measure_variants as variants
+from eab.labs import measure_runs as runs
 from eab.labs import measurement
 from eab.labs.batching import ServingRequest, Workload
 from eab.labs.tuning import report
@@ -54,7 +53,7 @@ class Lab:
 
 LABS = {
     "batching": Lab(
-        lambda model: batching.compare_ways(model, WORKLOAD, "here"),
+        lambda model: runs.compare_ways(model, WORKLOAD, "here"),
         measurement.Report,
         measurement.LabBegan,
         "batching/servings.json.gz",
@@ -77,7 +76,7 @@ LABS = {
         measurement,
     ),
     "variants": Lab(
-        lambda model: variants.run_variants(
+        lambda model: runs.run_variants(
             model, Request(PROMPT, SHORT), "caches", cache_variants(CACHES), repeats=1
         ),
         measurement.Report,
@@ -126,7 +125,7 @@ def lab(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lab:
     monkeypatch.setattr(measure, "ROWS", (1,))
     monkeypatch.setattr(measure, "WEIGHT_FORMATS", ("as-loaded", "int8"))
     monkeypatch.setattr("eab.labs.measure_bmc.calibrate", no_calibration)
-    for module in (batching, bmc):  # a fast machine would not pause at all
+    for module in (runs, bmc):  # a fast machine would not pause at all
         monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
     monkeypatch.setitem(measure.SIZES, "cpu", measure.Sizes(2**16, 64, 1))
     return LABS[request.param]

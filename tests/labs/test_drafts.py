@@ -19,7 +19,7 @@ from eab.engine.speculation.stats import (
 from eab.labs import drafts
 from eab.labs.charts import chart_figure
 from eab.labs.drafts import DRAFTS, GAINS
-from eab.labs.measure_variants import run_variants
+from eab.labs.measure_runs import run_variants
 from eab.labs.measurement import LabEvent, Report, Row
 from eab.labs.variants import draft_length_variants
 from eab.run.events import Speculated

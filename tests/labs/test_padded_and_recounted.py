@@ -21,7 +21,7 @@ from eab.engine import compiled
 from eab.engine.caches.growth import CostModel
 from eab.engine.caches.shape import KVShape
 from eab.engine.caches.tree import TreeCache
-from eab.figures.kv_schemes import demand_of
+from eab.figures.kv_memory import demand_of
 from eab.labs.decode_steps import Calibrator, calibrate
 from eab.lessons import bundled_runs
 from eab.run import RunState, fold

@@ -21,10 +21,10 @@ from eab.labs.drafts import DRAFTS, GAINS
 from eab.labs.measurement import Chart, Lab, LabBegan, Report, Row
 from eab.labs.quantization import FORMATS, ROOFLINE, missing_sentence
 from eab.labs.tuning import pictures
-from eab.labs.tuning.cell import COSTS, Cell
-from eab.labs.tuning.cell import GAINS as CELL_GAINS
 from eab.labs.tuning.evaluation_report import EVALUATION
 from eab.labs.tuning.frontier import setting_points
+from eab.labs.tuning.grid import COSTS, Cell
+from eab.labs.tuning.grid import GAINS as CELL_GAINS
 from eab.labs.variants import variants_sentence
 from eab.lessons import bundled_runs
 from eab.timing import Timing

@@ -18,12 +18,12 @@ from eab.engine.models.loading import wrap_model
 from eab.engine.request import Request
 from eab.errors import ConfigError
 from eab.figures.captions import cost_sentence
-from eab.figures.memory_captions import memory_sentence
+from eab.figures.kv_memory import memory_sentence
 from eab.formatting import times
 from eab.labs import caches
 from eab.labs.caches import BYTES, CACHES_LAB
 from eab.labs.charts import chart_figure
-from eab.labs.measure_variants import run_variants
+from eab.labs.measure_runs import run_variants
 from eab.labs.measurement import LabEvent, OfRun, Report, Row
 from eab.labs.variants import (
     CACHES,

@@ -5,9 +5,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from eab.config import SETTINGS, BranchingConfig
-from eab.settings import Choice, Real, Switch, Text, Values, Whole
+from eab.settings import THRESHOLD_SCALES, Choice, Real, Switch, Text, Values, Whole
 from eab.text_values import JsonObject, Texts
-from eab.threshold_scales import THRESHOLD_SCALES
 
 _NAMES = st.text("abcdefgh_", min_size=1, max_size=8)
 _JSON_SCALARS = st.none() | st.booleans() | st.integers() | st.floats(-9, 9) | st.text(max_size=9)

@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
-from eab.board import bundle
+from eab.board import javascript, stylesheet
 from eab.board.messages import board_message
 from eab.run import RunState
 
@@ -57,7 +57,7 @@ class BoardPage:
     def __init__(self, page: Page, theme: str) -> None:
         self.page = page
         page.set_content(f'<title>calm</title><body style="{theme}"><div id="host"></div></body>')
-        page.evaluate(_MOUNT, [bundle.javascript("streamlit"), bundle.stylesheet()])
+        page.evaluate(_MOUNT, [javascript("streamlit"), stylesheet()])
         self.root = page.locator(".eab")
 
     def feed(

@@ -4,8 +4,7 @@ import hashlib
 from typing import Any
 
 from eab.config import BranchingConfig
-from eab.labs.tuning.cell import Cell
-from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.grid import Cell, Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.report import Plan
 

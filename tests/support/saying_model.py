@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from invented_runs import CARD, appended, predicted
 
+from eab.analysis.answer_rules import normalised
 from eab.analysis.answers import entropy
-from eab.analysis.same_answer import normalised
 from eab.config import BranchingConfig
 from eab.lessons.checks.policy import TableModel, random_table
 from eab.run import RunState, fold

@@ -1,4 +1,4 @@
-// Sentences about a run, the same as those of eab/figures/captions.py and memory_captions.py.
+// Sentences about a run, the same as those of eab/figures/captions.py and kv_memory.py.
 
 /** @import { Run } from "./run.js" */
 /** @import { RunEvent } from "./types.d.ts" */

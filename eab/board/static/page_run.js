@@ -1,5 +1,5 @@
 // A finished run on its board, which recomputes it at other settings by itself. On a page without
-// Python (eab/share/html_page.py), the table of its texts, too.
+// Python (eab/share/exports.py), the table of its texts, too.
 
 /** @import { Board } from "./board.js" */
 /** @import { Message, PageData, WhatIfRequest } from "./types.d.ts" */

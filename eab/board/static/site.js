@@ -1,4 +1,4 @@
-// The explorer as static files (eab/share/site): the recorded runs, each in a data block of the page, and
+// The explorer as static files (eab/share/site.py): the recorded runs, each in a data block of the page, and
 // the story model, in files beside it.
 
 import { Board } from "./board.js";

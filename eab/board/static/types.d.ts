@@ -138,7 +138,7 @@ export interface Message {
   offers?: Offers;
 }
 
-/** What the board shows next, once per guide (eab/board/guide.py). */
+/** What the board shows next, once per guide (eab/lessons/lesson.py). */
 export interface Guide {
   id: string;
   cursor: number | null; // a step
@@ -437,7 +437,7 @@ export interface WidgetModel {
 }
 
 /**
- * What a page holds of a run (eab/share/html_page.py). message: all of it, or only what cannot be
+ * What a page holds of a run (eab/share/exports.py). message: all of it, or only what cannot be
  * made from the events. events: none if they do not hold all that the run depended on.
  */
 export interface PageData {

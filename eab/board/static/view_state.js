@@ -242,7 +242,8 @@ export class Sizes {
       const stale = entries.filter(({ target, contentRect: { width, height } }) => {
         const before = this.known.get(target) ?? { width: 0, height: 0 };
         // `ofLaidOut` reads whole pixels
-        const isStale = Math.abs(width - before.width) >= 1 || Math.abs(height - before.height) >= 1;
+        const isStale =
+          Math.abs(width - before.width) >= 1 || Math.abs(height - before.height) >= 1;
         if (isStale && width) this.known.set(target, { width, height });
         return isStale;
       });

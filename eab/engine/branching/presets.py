@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from eab.config import BranchingConfig
 from eab.errors import check_one_of
-from eab.threshold_scales import ThresholdUnit
+from eab.settings import ThresholdUnit
 
 
 @dataclass(frozen=True, slots=True)

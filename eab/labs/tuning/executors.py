@@ -25,7 +25,7 @@ from eab.engine.request import Request
 from eab.engine.what_if.resimulate import resimulate
 from eab.errors import EabError, ModelError, RecordError, RunsError
 from eab.formatting import quoted
-from eab.labs.tuning.cell import Cell, run_file_name
+from eab.labs.tuning.grid import Cell, run_file_name
 from eab.labs.tuning.measure import Measurement, load_rule
 from eab.labs.tuning.sweeping import Item, Outcome, cell_key
 from eab.run import fold, record

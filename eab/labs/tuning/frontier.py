@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, Literal
 
-from eab.analysis.seed_means import Mean, mean, paired_difference
+from eab.analysis.run_comparison import Mean, mean, paired_difference
 from eab.config import MAX_PATHS, SETTINGS, BranchingConfig
 from eab.errors import ConfigError
-from eab.labs.tuning.cell import COSTS, PATHS, Cell, Quantity
-from eab.labs.tuning.grid import WITHOUT_EFFECT
+from eab.labs.tuning.grid import COSTS, PATHS, WITHOUT_EFFECT, Cell, Quantity
 
 BASELINE: Final = "independent"  # the policy of ordinary sampling
 

@@ -1,26 +1,31 @@
 """Measures a run to make its cell, answers questions to judge scores of uncertainty, and finds the
 rule that compares answers by its name.
+
+Such a rule may be a model of natural language inference (NLI): as in semantic entropy (Kuhn et al.,
+2023; Farquhar et al., 2024), two answers are the same if each entails the other, given the
+question.
 """
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from eab.analysis.answer_parts import SENTENCE, Part, check_part
+from eab.analysis.answer_rules import RULES, SENTENCE, Part, SameAnswer, check_part
 from eab.analysis.answers import Answers, group_answers
-from eab.analysis.independent_texts import mean_tokens_per_text
 from eab.analysis.label_rules import labelled
 from eab.analysis.labels import Label
-from eab.analysis.same_answer import RULES, SameAnswer
+from eab.analysis.run_comparison import mean_tokens_per_text
 from eab.analysis.uncertainty import uncertainty
 from eab.config import BranchingConfig
 from eab.engine.request import Request
-from eab.errors import ConfigError
+from eab.errors import ConfigError, ModelError
+from eab.formatting import quoted
 from eab.labs.measurement import Values
-from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.evaluation_report import GREEDY, INDEPENDENT, SEMANTIC, TREE
+from eab.labs.tuning.grid import Cell
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.run import RunState, fold
 from eab.run.events import LabelRule
@@ -28,6 +33,7 @@ from eab.run.events import LabelRule
 if TYPE_CHECKING:
     from eab.engine.caches.prefix_cache import PrefixCache
     from eab.engine.models.base import LanguageModel
+
 
 PART: Final = SENTENCE
 SAME_ANSWER: Final = "content"
@@ -156,13 +162,97 @@ def load_rule(name: str) -> SameAnswer:
     check_rule(name)
     if name in RULES:
         return RULES[name]
-    from eab.labs.tuning.entailment import load_entailment
-
     return load_entailment(_model_of(name))
 
 
 def _model_of(name: str) -> str:
     return name.removeprefix(NLI).strip()
+
+
+ENTAILMENT: Final = "entailment"
+
+
+class Entailment:
+    """A rule of `eab.analysis.answer_rules`: texts that entail each other are the same.
+
+    The question is put before both texts. Each pair is read once in each direction and remembered.
+    Entailment is not transitive, so a text joins the first group whose first text is the same.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, name: str) -> None:
+        self._model, self._tokenizer = model.eval(), tokenizer
+        self._entailment = _entailment_label(model.config.id2label, name)
+        self._known: dict[tuple[str, str], bool] = {}
+
+    def __call__(self, question: str, one: str, other: str) -> bool:
+        """Whether each of the two texts entails the other; symmetric."""
+        first, second = f"{question} {one.strip()}", f"{question} {other.strip()}"
+        return self._entails(first, second) and self._entails(second, first)
+
+    def _entails(self, premise: str, hypothesis: str) -> bool:
+        pair = (premise, hypothesis)
+        if pair not in self._known:
+            self._known[pair] = self._most_likely(premise, hypothesis) == self._entailment
+        return self._known[pair]
+
+    def _most_likely(self, premise: str, hypothesis: str) -> int:
+        import torch
+
+        inputs = self._tokenizer(premise, hypothesis, return_tensors="pt", truncation=True)
+        with torch.inference_mode():
+            logits = self._model(**inputs.to(self._model.device)).logits
+        return int(logits[0].argmax())
+
+
+def load_entailment(name: str) -> Entailment:
+    """Load an NLI model from a folder, or by its id on the Hugging Face Hub.
+
+    Only weights in safetensors are loaded, and no code from the Hub is run.
+
+    Raises:
+        ModelError: It cannot be loaded, or has no label "entailment".
+    """
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    from eab.engine.models.pretrained import (
+        limit_of_folder,
+        read_config,
+        refuse_absurd_size,
+        refuse_missing_weights,
+        refuse_other_shards,
+    )
+
+    options: dict[str, Any] = {"trust_remote_code": False}
+    try:
+        refuse_other_shards(name)
+        config, folder = read_config(name, name, options), name if os.path.isdir(name) else None
+        limit, kind = limit_of_folder(folder), AutoModelForSequenceClassification
+        refuse_absurd_size(name, config, limit, torch.float32, auto_class=kind)
+        tokenizer = AutoTokenizer.from_pretrained(name, **options)
+        options |= {"use_safetensors": True, "output_loading_info": True}
+        loaded: Any = AutoModelForSequenceClassification.from_pretrained(name, **options)
+        model, info = loaded
+        refuse_missing_weights(name, info)
+    except ModelError:
+        raise
+    except Exception as error:  # transformers raises anything for a damaged or hostile folder
+        raise ModelError(
+            f"the NLI model {quoted(name)} cannot be loaded ({type(error).__name__}); give a "
+            "folder or a Hub id of a model for sequence classification"
+        ) from error
+    return Entailment(model, tokenizer, name)
+
+
+def _entailment_label(labels: dict[int, str], name: str) -> int:
+    for number, label in labels.items():
+        if label.casefold() == ENTAILMENT:
+            return int(number)
+    known = ", ".join(labels.values())
+    raise ModelError(
+        f"the model {quoted(name)} has the labels {known:.200}; one must be {ENTAILMENT!r}. "
+        "Choose a model that was trained for natural language inference"
+    )
 
 
 def answer_rows(

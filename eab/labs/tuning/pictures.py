@@ -6,12 +6,11 @@ from typing import Any, Final
 
 import pandas as pd
 
-from eab.analysis.seed_means import Mean
+from eab.analysis.run_comparison import Mean
 from eab.config import SETTINGS, BranchingConfig
 from eab.figures.charts import BLUE, GREY, ORANGE, add_line, go, laid_out, line_style
 from eab.formatting import counted, human_bytes
 from eab.labs.measurement import Report
-from eab.labs.tuning.cell import COSTS, PATHS, Cell, Quantity
 from eab.labs.tuning.evaluation_report import AUROC, GREEDY, INDEPENDENT, TREE
 from eab.labs.tuning.frontier import (
     THRESHOLDS,
@@ -27,6 +26,7 @@ from eab.labs.tuning.frontier import (
     setting_points,
     varying,
 )
+from eab.labs.tuning.grid import COSTS, PATHS, Cell, Quantity
 from eab.settings import Steps
 from eab.timing import NO_DIFFERENCE
 

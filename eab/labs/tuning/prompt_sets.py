@@ -10,9 +10,10 @@ line.
 import csv
 import io
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Annotated, Any, Final
 
 from msgspec import Meta
@@ -26,9 +27,8 @@ from eab.errors import ConfigError, QuestionsError, check_one_of
 from eab.formatting import counted, quoted
 from eab.run.events import Message
 from eab.run.events.chat import prompt_or_messages
-from eab.run.events.fields import MAX_RULE, PromptText, RuleText
+from eab.run.events.fields import MAX_RULE, NotDeclaredError, PromptText, RuleText, read
 from eab.run.record.files import Line, checked_id, default_id, items_of, lines_of, read_text
-from eab.run.record.typed_json import NotDeclaredError, read
 
 QUESTIONS: Final = ASSETS / "questions" / "embedded.jsonl"  # for the embedded model
 STORIES: Final = ASSETS / "questions" / "stories.jsonl"
@@ -45,9 +45,17 @@ SETS: Final[Mapping[str, tuple[str, ...]]] = {
     "sums": ("sums in words", "sums in digits"),
     "stories": ("stories",),
 }
+SET_LABELS: Final[Mapping[str, str]] = {
+    "chances": "Chances with known odds",
+    "bags": "Balls in a bag",
+    "facts": "Facts",
+    "sums": "Sums",
+    "stories": "Stories",
+}
 _OF_QUESTIONS: Final = ("group", "answers", "distribution", "label")
 _OF_CSV: Final = frozenset(("prompt", "id", "group", "answers", "label"))
 _OF_THRESHOLD: Final = ("entropy_threshold", "threshold_unit")
+_QUESTION: Final = re.compile("Question: (.*)\nAnswer:")
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 
@@ -136,6 +144,25 @@ def read_questions(name: str) -> list[Question]:
             "only a prompt"
         )
     return [each.question for each in prompts]
+
+
+@lru_cache(maxsize=16)
+def some_prompts(name: str, count: int) -> tuple[TuningPrompt, ...]:
+    """`count` prompts of a bundled set, evenly spaced; all if it has fewer."""
+    every = bundled_prompts(name)
+    number = min(count, len(every))
+    return tuple(every[place * len(every) // number] for place in range(number))
+
+
+@lru_cache(maxsize=1)
+def chat_questions() -> tuple[Question, ...]:
+    """A hundred of the facts, as questions to a chat model."""
+    asked = [
+        replace(one.question, prompt=f"{stem[1]} Answer in a few words.")
+        for one in bundled_prompts("facts")
+        if (stem := _QUESTION.fullmatch(one.question.prompt))
+    ]
+    return tuple(one for number, one in enumerate(asked) if number % 7)[:100]
 
 
 def read_prompts(name: str) -> list[TuningPrompt]:

@@ -19,15 +19,13 @@ from eab.errors import ConfigError, RecordError
 from eab.formatting import counted
 from eab.labs import measurement
 from eab.labs.measurement import LabBegan, LabEvent, Row, Value, Values, explained, unpacked
-from eab.labs.tuning.cell import Cell, cell_from_row, cells_table
-from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.grid import Cell, Grid, cell_from_row, cells_table
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import TuningPrompt, check_question
 from eab.run import fold, record
 from eab.run.events import ModelCard, RunEnded
-from eab.run.events.fields import Count
+from eab.run.events.fields import Count, read
 from eab.run.record.files import cannot_be_written, checked_id, make_folder, save_whole, write_table
-from eab.run.record.typed_json import read
 
 MAX_CELLS: Final = 20_000
 _LAB, _TABLE = "sweep", "cells"

@@ -4,7 +4,8 @@
         print(step.done, step.total, step.seconds_left, step.cells)
 
 To stop, stop iterating. With a folder, finished cells are kept and the same sweep can be resumed.
-Cells that one run of the model may answer are an item.
+Cells that one run of the model may answer are an item. The recorded sweeps are here, too, and a
+smaller one to start with.
 """
 
 import hashlib
@@ -20,13 +21,12 @@ from msgspec import structs
 
 from eab.config import SETTINGS, BranchingConfig
 from eab.engine.branching.own import GivenPolicy
-from eab.engine.branching.presets import OF_PRESETS
+from eab.engine.branching.presets import OF_PRESETS, starting_config
 from eab.errors import ConfigError, RecordError
 from eab.formatting import counted, human_seconds
-from eab.labs.tuning.cell import Cell
-from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.grid import Cell, Grid
 from eab.labs.tuning.measure import Measurement
-from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.prompt_sets import TuningPrompt, chat_questions, some_prompts
 from eab.labs.tuning.report import Journal, SweepEvent, plan_of, sweep_began
 from eab.run.events import ModelCard, Progressed, RunEnded
 from eab.settings import Real
@@ -263,3 +263,49 @@ def _check_known(first: SweepStep, known: Sequence[Cell]) -> None:
 def _progress(step: SweepStep) -> str:
     left = f", about {human_seconds(step.seconds_left)} left" if step.seconds_left else ""
     return f"{step.done:,} of {step.total:,} cells{left}"
+
+
+# The recorded sweep, and the initial values of the Tune page
+RECORDED_SET: Final = "chances"
+PILOT_PROMPTS: Final = "stories"  # long texts, so that the threshold affects the number of paths
+RECORDED_PROMPTS: Final = 6
+THRESHOLD_RANGE: Final = (0.3, 1.2)  # nats
+THRESHOLDS: Final = (0.3, 0.48, 0.76, 1.2)  # evenly spaced over the range on a log scale
+VARIED: Final[Mapping[str, tuple[Any, ...]]] = {
+    "max_paths": (2, 4, 8, 16, 32),
+    "branch_factor": (2, 4),
+    "policy": ("fair", "independent"),
+}
+SEEDS: Final = 8
+NEW_TOKENS: Final = 12
+# Initial values of the controls; such a sweep takes less than 30 seconds on two cores.
+START_PROMPTS: Final = 4
+START_SEEDS: Final = 6
+START_FACTORS: Final = (2,)
+POLICIES: Final = ("fair", "best-first", "arithmetic", "stochastic-beam", "beam", "independent")
+
+
+def recorded_grid() -> Grid:
+    """The settings and seeds of the recorded sweep."""
+    base = BranchingConfig(max_new_tokens=NEW_TOKENS, min_fork_weight=0.0, kv_limit_mib=1024)
+    varied = {"entropy_threshold": THRESHOLDS, **VARIED}
+    return Grid(varied, base, tuple(range(1, SEEDS + 1)))
+
+
+def recorded_prompts() -> tuple[TuningPrompt, ...]:
+    """The prompts of the recorded sweep."""
+    return some_prompts(RECORDED_SET, RECORDED_PROMPTS)
+
+
+def policies_grid() -> Grid:
+    """The recorded sweep of policies on a chat model; `fair` may fork more than on Explore."""
+    base = starting_config(max_new_tokens=20, entropy_threshold=0.3, min_fork_weight=0.0)
+    return Grid({"policy": POLICIES, "max_paths": (4, 8, 16, 32)}, base, (1, 2, 3))
+
+
+def policies_prompts() -> tuple[TuningPrompt, ...]:
+    """Every tenth question."""
+    return tuple(
+        TuningPrompt(f"facts-{number:03d}", question)
+        for number, question in enumerate(chat_questions()[2::10], start=1)
+    )

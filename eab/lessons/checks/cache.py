@@ -19,7 +19,7 @@ from eab.engine.caches.base import KVCache
 from eab.engine.caches.baselines import Recompute
 from eab.engine.caches.shape import KVShape
 from eab.formatting import counted
-from eab.lessons.checks.assignment import Fault, Property
+from eab.lessons.checks import Fault, Property
 
 NEEDS: Final = {"MyCache": KVCache}
 LAYERS, HEADS, GROUPS, SIZE, VOCAB, LONGEST = 2, 6, 2, 16, 12, 30

@@ -19,7 +19,7 @@ from eab.engine.request import Request
 from eab.engine.speculation.drafter import Drafter, DraftRequest
 from eab.engine.speculation.speculator import FixedLength, Speculator
 from eab.formatting import quoted
-from eab.lessons.checks.assignment import Fault, Property
+from eab.lessons.checks import Fault, Property
 from eab.run import fold
 from eab.run.events import Event, Speculated
 

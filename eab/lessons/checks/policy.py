@@ -26,7 +26,7 @@ from eab.engine.loop import serve
 from eab.engine.models.base import LanguageModel
 from eab.engine.request import Request
 from eab.formatting import ordinal
-from eab.lessons.checks.assignment import ALARM, Fault, Property
+from eab.lessons.checks import ALARM, Fault, Property
 from eab.run import fold
 from eab.run.events import ModelCard
 from eab.run.events.chat import Prompt

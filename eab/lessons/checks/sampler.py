@@ -13,7 +13,7 @@ from torch import Tensor
 from eab.config import BranchingConfig
 from eab.engine.branching.filters import filtered
 from eab.formatting import quoted
-from eab.lessons.checks.assignment import ALARM, Fault, Property
+from eab.lessons.checks import ALARM, Fault, Property
 
 NEEDS: Final = {"sample": None}
 DRAWS: Final = 8000

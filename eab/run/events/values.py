@@ -125,7 +125,7 @@ class KVUsage(Value, frozen=True):
     rows_private: fields.Count  # rows of tokens of one live path
     rows_spare: fields.Count  # reserved rows: allocated, but without a token
     # Tokens of all these paths: the rows that separate caches would use (computed); see
-    # eab.figures.kv_schemes for the rows that they would hold
+    # eab.figures.kv_memory for the rows that they would hold
     rows_independent: fields.Count
     paths: Annotated[tuple[PathRows, ...], fields.PER_STEP]  # the rows of each live path
     bytes_copied: fields.Count = 0  # bytes copied after they were first stored

@@ -10,8 +10,8 @@ from made_runs import bundled_run
 from page_walk import Tab, opened
 
 from app.state.status import worker
-from eab.figures.kv_allocation import allocation_sentence
-from eab.figures.kv_schemes import demand_of, kv_allocation
+from eab.figures.kv_memory import demand_of
+from eab.figures.kv_schemes import allocation_sentence, kv_allocation
 from eab.figures.schedule import NOTHING_SERVED
 from eab.labs import measure_quantization as measure
 from eab.labs.batching import BATCHING, PRESETS, WAYS, shown

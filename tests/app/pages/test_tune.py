@@ -18,11 +18,10 @@ from app.widgets import sweep_editor
 from app.widgets.sweep_editor import OWN
 from eab.errors import ConfigError
 from eab.labs.jobs import sweep_job
-from eab.labs.tuning import default_sweep
-from eab.labs.tuning.cell import COSTS, GAINS
+from eab.labs.tuning import prompt_sets, sweeping
 from eab.labs.tuning.evaluation_report import EVALUATION, verdict
 from eab.labs.tuning.frontier import best_setting, setting_points
-from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.grid import COSTS, GAINS, Grid
 from eab.labs.tuning.pictures import answer_sentence, sweep_measures
 from eab.labs.tuning.prompt_sets import SETS, Question, TuningPrompt, bundled_prompts
 from eab.labs.tuning.report import Plan, TuningReport, dumps
@@ -85,8 +84,8 @@ def test_the_recorded_sweep_has_the_settings_that_the_widgets_show() -> None:
     recorded = bundled_runs.tuning()
     assert recorded.complete
     configs = {cell.config for cell in recorded.cells}
-    assert len(configs) == len(default_sweep.grid().configs()) * default_sweep.SEEDS
-    prompts = {one.question.prompt for one in default_sweep.prompts()}
+    assert len(configs) == len(sweeping.recorded_grid().configs()) * sweeping.SEEDS
+    prompts = {one.question.prompt for one in sweeping.recorded_prompts()}
     assert {cell.prompt for cell in recorded.cells} == prompts
     assert any(cell.made == "resimulated" for cell in recorded.cells)
     assert bundled_runs.TUNING.stat().st_size < 200_000
@@ -98,7 +97,7 @@ def test_the_recorded_policies_of_a_chat_model_can_be_opened(page: Tab) -> None:
     assert report.complete
     assert bundled_runs.POLICIES.stat().st_size < 200_000
     points = setting_points(report.cells, COSTS["tokens"], GAINS["probability_seen"])
-    assert len(points) == len(default_sweep.policies_grid().configs())
+    assert len(points) == len(sweeping.policies_grid().configs())
     page.put(tune_gain="probability_seen")
     assert page.words[0] == answer_sentence(points, GAINS["probability_seen"])
     assert "Recorded: smollm2, float32, on " in page.captions
@@ -108,16 +107,16 @@ def test_the_recorded_policies_of_a_chat_model_can_be_opened(page: Tab) -> None:
 
 
 def test_the_questions_to_a_chat_model_are_a_hundred_that_have_answers() -> None:
-    questions = default_sweep.chat_questions()
+    questions = prompt_sets.chat_questions()
     assert len({one.prompt for one in questions}) == 100
     assert all(one.answers and one.prompt.endswith("? Answer in a few words.") for one in questions)
 
 
 def test_every_bundled_set_is_on_offer_and_gives_as_many_prompts_as_asked() -> None:
-    assert default_sweep.SET_LABELS.keys() == SETS.keys()
+    assert prompt_sets.SET_LABELS.keys() == SETS.keys()
     for name in SETS:
-        assert len(default_sweep.some_prompts(name, 3)) == 3
-        assert len(default_sweep.some_prompts(name, 1000)) == len(bundled_prompts(name))
+        assert len(prompt_sets.some_prompts(name, 3)) == 3
+        assert len(prompt_sets.some_prompts(name, 1000)) == len(bundled_prompts(name))
 
 
 def test_a_reload_restores_a_sweep_that_ran_here_and_a_cell_opens_on_explore(page: Tab) -> None:
@@ -273,12 +272,12 @@ def test_the_plan_of_a_file_cannot_exceed_the_limits_of_the_page(change: dict[st
 
 
 def test_the_settings_of_the_recorded_sweep_can_be_loaded(page: Tab) -> None:
-    assert page.value("tune_seeds") < default_sweep.SEEDS
+    assert page.value("tune_seeds") < sweeping.SEEDS
     listing(page).press("tune_use_plan")
     assert "Run: 2,160 cells" in page.captions
-    assert page.value("tune_set") == default_sweep.KNOWN
-    chosen = {name: tuple(page.session_state[f"tune_{name}"]) for name in default_sweep.VARIED}
-    assert chosen == default_sweep.VARIED
+    assert page.value("tune_set") == sweeping.RECORDED_SET
+    chosen = {name: tuple(page.session_state[f"tune_{name}"]) for name in sweeping.VARIED}
+    assert chosen == sweeping.VARIED
 
 
 def test_prompts_that_cannot_be_swept_are_explained(page: Tab) -> None:
@@ -294,7 +293,7 @@ def test_the_settings_of_a_cell_go_into_the_controls_of_explore(page: Tab) -> No
     recorded = bundled_runs.tuning().cells[0]
     assert page.session_state["set_max_new_tokens"] == recorded.config.max_new_tokens == 12
     for tab in (never_on_explore, page):
-        assert tab.session_state["prompt"] == default_sweep.prompts()[0].question.prompt
+        assert tab.session_state["prompt"] == sweeping.recorded_prompts()[0].question.prompt
 
 
 def test_the_settings_of_the_answer_go_into_the_controls_of_explore(page: Tab) -> None:

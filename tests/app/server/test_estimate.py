@@ -15,8 +15,7 @@ from eab.config import BranchingConfig
 from eab.engine.branching.presets import START
 from eab.engine.job import Job, run_job
 from eab.engine.request import Request
-from eab.labs.tuning.cell import Cell
-from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.grid import Cell, Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.report import TuningReport, sweep_began
 from eab.labs.tuning.sweeping import items_of

@@ -22,7 +22,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDiscon
 from app.server import http
 from app.server.http import ClosedTabs
 from app.server.rules import PUBLIC, Rules
-from eab.board import bundle
+from eab.board import javascript, stylesheet
 
 
 def status(host: str, rules: Rules, only_this_machine: bool, monkeypatch: Any) -> int:
@@ -163,8 +163,8 @@ def test_the_loader_names_files_that_the_server_serves(monkeypatch: pytest.Monke
     found = re.search(r'new URL\("([^"]+)"', loader)
     assert found is not None
     script, style = (board_client().get(f"/{found[1]}.{kind}") for kind in ("js", "css"))
-    assert script.text == bundle.javascript("streamlit")
-    assert style.text == bundle.stylesheet()
+    assert script.text == javascript("streamlit")
+    assert style.text == stylesheet()
     assert script.headers["content-type"].startswith("text/javascript")
     assert "immutable" in style.headers["cache-control"]
     assert len(loader) < 1000 < len(script.text), "Streamlit sends it with every message"
@@ -172,8 +172,8 @@ def test_the_loader_names_files_that_the_server_serves(monkeypatch: pytest.Monke
 
 def test_without_our_server_streamlit_sends_the_files_themselves() -> None:
     assert http.component() == {
-        "js": bundle.javascript("streamlit"),
-        "css": bundle.stylesheet(),
+        "js": javascript("streamlit"),
+        "css": stylesheet(),
     }
 
 

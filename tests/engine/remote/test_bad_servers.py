@@ -27,7 +27,7 @@ from eab.engine.remote import connection
 from eab.engine.remote.model import RemoteModel
 from eab.engine.request import Request, continue_from
 from eab.engine.scheduler import Scheduler
-from eab.figures.memory_captions import memory_sentence
+from eab.figures.kv_memory import memory_sentence
 from eab.run import fold
 from eab.run.events import Pause, RunEnded
 from eab.run.record import save

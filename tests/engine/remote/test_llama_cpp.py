@@ -18,7 +18,7 @@ from eab.engine.remote.model import RemoteModel
 from eab.engine.request import Request
 from eab.errors import ConfigError, ModelError, ServerError
 from eab.figures.captions import entropy_sentence
-from eab.figures.memory_captions import memory_sentence
+from eab.figures.kv_memory import memory_sentence
 from eab.run import fold
 from eab.run.events import Speculated, StepTimed
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from eab.config import MAX_PATHS, BranchingConfig
 from eab.errors import ConfigError
-from eab.labs.tuning.cell import COSTS, GAINS, Cell
 from eab.labs.tuning.frontier import (
     OTHER_SEEDS,
     PILOT_SEEDS,
@@ -28,6 +27,7 @@ from eab.labs.tuning.frontier import (
     setting_points,
     varying,
 )
+from eab.labs.tuning.grid import COSTS, GAINS, Cell
 from eab.labs.tuning.pictures import pilot_figure
 
 TOKENS, ANSWERS, ERROR = COSTS["tokens"], GAINS["distinct_answers"], GAINS["distribution_error"]

@@ -15,8 +15,7 @@ from tiny_models import tiny, word_tokenizer
 from eab.api.arguments import language_model
 from eab.config import BranchingConfig
 from eab.errors import RecordError
-from eab.labs.tuning.cell import Cell
-from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.grid import Cell, Grid
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.report import JOURNAL, TABLE, read_cells

@@ -7,8 +7,8 @@ from cells import sweep
 
 from eab.config import BranchingConfig
 from eab.labs.tuning import pictures
-from eab.labs.tuning.cell import COSTS, GAINS
 from eab.labs.tuning.frontier import SettingPoint, setting_points
+from eab.labs.tuning.grid import COSTS, GAINS
 from eab.labs.tuning.pictures import heat_figure
 from eab.lessons import bundled_runs
 

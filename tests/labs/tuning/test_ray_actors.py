@@ -22,9 +22,8 @@ from eab.assets import HOME
 from eab.config import BranchingConfig
 from eab.errors import ModelError, RunsError
 from eab.labs.tuning import executors
-from eab.labs.tuning.cell import Cell
 from eab.labs.tuning.executors import RayActors
-from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.grid import Cell, Grid
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.report import JOURNAL, TABLE

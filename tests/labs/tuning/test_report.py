@@ -14,9 +14,8 @@ from eab.config import BranchingConfig
 from eab.errors import RecordError
 from eab.labs.measurement import MAX_BYTES
 from eab.labs.tuning import pictures
-from eab.labs.tuning.cell import COLUMNS, COSTS, GAINS, Quantity, cells_table
 from eab.labs.tuning.frontier import setting_points
-from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.grid import COLUMNS, COSTS, GAINS, Grid, Quantity, cells_table
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.report import TuningReport, dumps, loads, plan_of, sweep_began
 from eab.run.events import RunEnded

@@ -19,9 +19,8 @@ from eab.engine.models.base import LanguageModel
 from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.request import Request
 from eab.errors import ConfigError, RecordError
-from eab.labs.tuning.cell import Cell, cell_from_row, cells_table
 from eab.labs.tuning.frontier import varying
-from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.grid import Cell, Grid, cell_from_row, cells_table
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt, labelled_prompt
 from eab.labs.tuning.report import TuningReport

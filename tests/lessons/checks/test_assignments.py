@@ -12,8 +12,7 @@ from command_line import eab_here
 
 from eab.engine.caches.baselines import ConcatCowCache, DeepCopyCache, Recompute
 from eab.engine.caches.per_path import PagedCache
-from eab.lessons.checks import cache
-from eab.lessons.checks.assignment import outcome_of
+from eab.lessons.checks import cache, outcome_of
 from eab.lessons.checks.sampler import chi_square_p
 
 SOLUTIONS = Path(__file__).parent / "solutions"

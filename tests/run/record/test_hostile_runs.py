@@ -34,8 +34,7 @@ from eab.run import RunState, fold, record
 from eab.run.events import Event, StepTimed
 from eab.run.events.fields import MAX_PROMPT_TOKENS, MAX_TOKEN_CHARACTERS
 from eab.run.record import dumps, loads, run_file
-from eab.share.exports import to_graphml
-from eab.share.html_page import to_html
+from eab.share.exports import to_graphml, to_html
 
 NUMBERS = [0, -1, 1, 0.5, 1e4, 1e300, 1.7e308, -1e300, 10**20, 10**400]
 TEXTS = ["", "\ud800", "\udc80", "\x1b[2J", "<b>", "\x00", "\ufffe", "=1+1", "x" * 10_000]

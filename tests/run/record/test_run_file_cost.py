@@ -23,8 +23,7 @@ from eab.errors import EabError
 from eab.figures.tables import samples_table, steps_table, tokens_table
 from eab.run import RunState, fold, record
 from eab.run.record import run_file
-from eab.share.exports import to_graphml
-from eab.share.html_page import to_html
+from eab.share.exports import to_graphml, to_html
 
 pytestmark = pytest.mark.slow
 

@@ -24,7 +24,7 @@ from eab.engine.request import Request, continue_from
 from eab.run import fold
 from eab.run.events import Event, Forked, Reweighted, RowsAllocated
 from eab.run.record.run_file import decode
-from eab.share.live.files import model_files
+from eab.share.live import model_files
 
 Ask = Callable[..., Any]
 ERROR = 2e-4  # of an entropy or ln p: Python's sums are float32

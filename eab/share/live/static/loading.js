@@ -11,7 +11,7 @@ import { Tokenizer } from "./tokenizer.js";
  *   card: { name: string, vocab_size: number }, context: number, stop_ids: number[],
  *   shape: import("./decoder.js").Shape, settings: Config,
  *   files: Record<string, { bytes: number, sha256: string }>,
- * }} Manifest `model.json`, written by eab/share/live/files.py; `settings` are those that a run starts with.
+ * }} Manifest `model.json`, written by eab/share/live/__init__.py; `settings` are those that a run starts with.
  * @typedef {{ prompt: string, settings: Config, tokenIds?: number[], continued?: number[] }} Request
  * What a run starts from: settings that differ, the tokens of the prompt, if they are known, and
  * those that are kept after it.

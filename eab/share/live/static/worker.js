@@ -3,7 +3,7 @@
 //     {type: "run", base, ...request}   a Request of loading.js
 //     {type: "stop"}
 //
-// where `base` is the URL of the folder that eab/share/live/files.py wrote, with a slash at its end; or
+// where `base` is the URL of the folder that eab/share/live/__init__.py wrote, with a slash at its end; or
 // `files` has these files, as Uint8Arrays by name. A new run replaces the one before. It posts
 //
 //     {type: "progress", loaded, total}   bytes of the model

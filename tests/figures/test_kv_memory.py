@@ -12,11 +12,7 @@ from eab.config import AllocationStep, BranchingConfig, CacheName
 from eab.engine.caches.shape import KVShape
 from eab.engine.caches.tree import TreeCache
 from eab.engine.models.loading import wrap_model
-from eab.figures.kv_schemes import (
-    bytes_of_texts,
-    path_lengths,
-    separate_bytes,
-)
+from eab.figures.kv_memory import bytes_of_texts, path_lengths, separate_bytes
 from eab.run.events import KVUsage, PathRows, RunStarted, WindowRows
 
 SHAPE = KVShape(1, 1, 4, torch.float32, torch.device("meta"))

@@ -16,7 +16,7 @@ from eab.labs.batching import (
     schedules,
     shown,
 )
-from eab.labs.measure_batching import compare_ways
+from eab.labs.measure_runs import compare_ways
 from eab.labs.measurement import Report
 
 STORY = "The sun was hot, so the children"

@@ -1,4 +1,5 @@
-"""Two runs of one prompt as one tree, in which whatever they have in common appears once.
+"""Runs of one prompt, compared. Two of them as one tree, in which whatever they have in common
+appears once:
 
     both = merge(a, b)
 
@@ -7,14 +8,20 @@ A run that was grown from a token of another run is grafted onto the tree of tha
     grafted = graft(source, grown)
 
 Paths of the source keep their ids and new paths get higher ids, so a picture only gains parts.
+
+A run with independent texts for its budget: how many there would be, and what they would see.
+Runs with several seeds, which are independent draws: means with Student's t intervals.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from statistics import fmean, stdev
+from typing import Final, Literal
 
-from eab.run import Path, RunState, Token
+from eab.config import MAX_PATHS, BranchingConfig
+from eab.run import Path, RunState, Token, least_probability
 from eab.run.tree import split
 
 Side = Literal["both", "a", "b"]
@@ -220,3 +227,104 @@ def _sides(source: RunState, place: Place, first: int, count: int) -> tuple[Side
     old: list[Side] = ["both" if number in lineage else "a" for number in range(first)]
     new: list[Side] = ["b"] * (count - first)
     return (*old, *new)
+
+
+Budget = Literal["tokens", "texts"]
+
+
+def mean_tokens_per_text(run: RunState) -> float:
+    """The weighted mean number of tokens in a text after the prompt, not counting its last token.
+
+    Under `fair` and `independent` it is an unbiased estimate for ordinary samples.
+    """
+    leaves = run.leaves()
+    total = math.fsum(leaf.weight for leaf in leaves) or 1.0
+    lengths = (max(0, sum(1 for _ in run.tokens(leaf.id)) - 1) for leaf in leaves)
+    return math.fsum(
+        leaf.weight / total * length for leaf, length in zip(leaves, lengths, strict=True)
+    )
+
+
+def independent_config(run: RunState, budget: Budget) -> BranchingConfig:
+    """The settings for independent sampling at the budget of this run.
+
+    `texts`: as many texts as the run has. `tokens`: as many texts as the tokens that the run needs
+    allow, at `mean_tokens_per_text` each, if the prompt is prefilled once for all of them.
+    """
+    count = len(run.leaves())
+    if budget == "tokens" and (each := mean_tokens_per_text(run)) > 0:
+        count = round(min(MAX_PATHS, (run.tokens_needed - len(run.started.prompt_tokens)) / each))
+    return replace(
+        run.started.config,
+        policy="independent",
+        max_paths=min(MAX_PATHS, max(1, count)),
+        cache="tree",
+        stop_when="ended",
+    )
+
+
+_MUCH: Final = 0.9  # probability seen
+
+
+def average_seen(run: RunState, count: int) -> tuple[float, float] | None:
+    """The least and the most probability that `count` independent texts see on average over all
+    seeds, computed from this run; None if it saw too little.
+    """
+    texts = {sample.token_ids: least_probability(sample.tokens) for sample in run.samples}
+    explored = min(1.0, math.fsum(texts.values()))
+    if explored < _MUCH:
+        return None
+    seen = math.fsum(share * (1 - (1 - share) ** count) for share in texts.values())
+    return seen, seen + 1 - explored
+
+
+# Quantile 0.975 of Student's t, by degrees of freedom; in gaps, the row above is conservative.
+_FREEDOM: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 30, 60, 120)
+_STUDENT: Final = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306),
+    *(2.262, 2.228, 2.179, 2.131, 2.086, 2.042, 2.000, 1.980),
+)
+
+
+def student(freedom: int) -> float:
+    """Quantile 0.975 of Student's t for this many degrees of freedom (at least 1)."""
+    return _STUDENT[bisect_right(_FREEDOM, freedom) - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean over seeds."""
+
+    value: float
+    error: float | None  # standard error; None for a single seed, which has no spread
+    seeds: int
+
+    @property
+    def margin(self) -> float | None:
+        """Half the width of the 95% confidence interval of the mean."""
+        return None if self.error is None else student(self.seeds - 1) * self.error
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the sign is certain: the interval does not contain 0."""
+        return self.margin is not None and abs(self.value) > self.margin
+
+    def fresh(self, seeds: int) -> float | None:
+        """Half the width of the 95% interval for the mean of this many other, normal seeds."""
+        if self.error is None:
+            return None
+        return student(self.seeds - 1) * self.error * math.sqrt(1 + self.seeds / seeds)
+
+
+def mean(by_seed: Mapping[int, float]) -> Mean:
+    """The mean of at least one value, one value per seed."""
+    values = list(by_seed.values())
+    error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    return Mean(fmean(values), error, len(values))
+
+
+def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Mean | None:
+    """The mean of ours - theirs over common seeds, which share random numbers."""
+    # Means of the same numbers, summed in different orders, can differ in their last digits.
+    shared = {seed: round(ours[seed] - theirs[seed], 10) for seed in ours if seed in theirs}
+    return mean(shared) if shared else None

@@ -1,26 +1,43 @@
-"""Two runs as one tree, independent sampling as a policy, and the meaning of "the same budget"."""
+"""Two runs as one tree, independent sampling as a policy, and the meaning of "the same budget". A
+grown run in the tree of its source: the tree has all texts of both, ids do not change, and bad
+pairs are refused. Means over seeds, their intervals, and the coverage of the intervals.
+"""
 
 import json
 import math
 import statistics
 from collections import Counter
+from collections.abc import Callable
+from copy import deepcopy
+from statistics import fmean
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import bundled, events_of, run_of
 from msgspec import structs
 
-from eab.analysis.independent_texts import average_seen, independent_config, mean_tokens_per_text
-from eab.analysis.merged_runs import (
+from eab.analysis.run_comparison import (
     Side,
+    average_seen,
+    graft,
+    independent_config,
+    is_new,
+    mean,
+    mean_tokens_per_text,
     merge,
+    paired_difference,
     same_prompt,
+    student,
     texts_of,
 )
-from eab.board.messages import diff_message
+from eab.board.messages import diff_message, graft_message
 from eab.board.still import tidy
 from eab.config import BranchingConfig
+from eab.engine.loop import event_stream
+from eab.engine.models.huggingface import HuggingFaceModel
+from eab.engine.request import Request
 from eab.figures.run_comparison import (
     diff_rows,
     diff_table,
@@ -31,7 +48,7 @@ from eab.figures.run_comparison import (
 from eab.lessons import bundled_runs
 from eab.lessons.checks.policy import TableModel, random_table
 from eab.run import RunState, fold
-from eab.run.events import Forked, RunStarted
+from eab.run.events import Event, Forked, RunStarted
 
 LENGTH = 6
 CONFIG = BranchingConfig(max_new_tokens=LENGTH)
@@ -201,3 +218,173 @@ def test_the_downloaded_table_has_the_numbers_of_both_runs() -> None:
     table = diff_table(a, b).set_index("measure")
     assert table.loc["tokens", "a"] == a.tokens_through_model
     assert table.loc["distinct", "b"] == len(set(texts_of(b)))
+
+
+COINS = BranchingConfig(
+    entropy_threshold=0.5, branch_factor=2, max_paths=6, max_new_tokens=6, min_fork_weight=0.05
+)
+
+
+@pytest.fixture(scope="module")
+def source(embedded: HuggingFaceModel) -> RunState:
+    return run_of(embedded, "I tossed three coins:", COINS)
+
+
+Grow = Callable[[tuple[int, ...]], list[Event]]
+
+
+@pytest.fixture(scope="module")
+def grow(embedded: HuggingFaceModel, source: RunState) -> Grow:
+    """A function `grow(continued)` that runs the same prompt, continued by these tokens."""
+    prompt = source.started.prompt
+    return lambda continued: list(event_stream(embedded, Request(prompt, COINS, continued)))
+
+
+@pytest.fixture(scope="module")
+def forced(source: RunState) -> tuple[int, ...]:
+    """The tokens up to, and including, the first one of a path that has several."""
+    path = next(one.id for one in source.paths if len(one.tokens) > 1)
+    return source.continuation(path, source.tokens_before(path))
+
+
+def texts(run: RunState) -> set[tuple[int, ...]]:
+    return {tuple(token.id for token in run.tokens(leaf.id)) for leaf in run.leaves()}
+
+
+@given(data=st.data())
+def test_the_tree_has_the_texts_of_both_runs(
+    data: st.DataObject, source: RunState, grow: Grow
+) -> None:
+    path = data.draw(st.sampled_from([one for one in source.paths if one.tokens]))
+    index = data.draw(st.integers(0, len(path.tokens) - 1))
+    candidate = data.draw(st.integers(-1, len(path.tokens[index].candidates) - 1))
+    grown = fold(
+        grow(source.continuation(path.id, source.tokens_before(path.id) + index, candidate))
+    )
+    both = graft(source, grown)
+    continued = grown.started.continued_tokens
+    old = {text for text in texts(source) if text != continued}  # continued by the grown run
+    assert texts(both.run) == old | {continued + text for text in texts(grown)}
+    for number, one in enumerate(both.run.paths):
+        assert one.id == number
+        assert all(both.run.paths[child].parent == number for child in one.children)
+        assert not one.tokens or one.born == one.tokens[0].step
+    for leaf in both.run.leaves():
+        steps = [token.step for token in both.run.tokens(leaf.id)]
+        assert steps == list(range(len(steps))), "a text has one token per step"
+    assert len(both.sides) == len(both.run.paths)
+    grown_ids = {number for number, side in enumerate(both.sides) if side == "b"}
+    assert grown_ids == set(range(len(both.run.paths) - len(grown.paths), len(both.run.paths)))
+
+
+def test_path_ids_do_not_change_while_the_run_grows_and_the_source_stays_unchanged(
+    source: RunState, grow: Grow, forced: tuple[int, ...]
+) -> None:
+    events, before = grow(forced), deepcopy(source.paths)
+    places: dict[int, tuple[int, ...]] = {}
+    versions = []
+    for count in range(2, len(events) + 1, 5):
+        both = graft(source, fold(events[:count]))
+        versions.append(len(both.run.events))
+        for one in both.run.paths:
+            first = tuple(token.id for token in one.tokens[:1])
+            assert places.setdefault(one.id, first) in (first, ())
+    assert versions == sorted(versions)
+    assert before == source.paths
+
+
+def test_a_continuation_is_new_only_if_the_source_does_not_have_it(source: RunState) -> None:
+    fork = next(one for one in source.paths if one.children)
+    child = source.paths[fork.children[0]]
+    assert not is_new(source, source.continuation(child.id, source.tokens_before(child.id) + 0))
+    known = {source.paths[one].tokens[0].id for one in fork.children}
+    for number, candidate in enumerate(child.tokens[0].candidates):
+        forced = source.continuation(child.id, source.tokens_before(child.id) + 0, number)
+        assert is_new(source, forced) == (candidate.token not in known)
+    leaf = source.leaves()[0]
+    assert is_new(
+        source, source.continuation(leaf.id, source.tokens_before(leaf.id) + len(leaf.tokens) - 1)
+    )
+
+
+def test_a_run_that_does_not_continue_the_source_is_refused(source: RunState) -> None:
+    with pytest.raises(ValueError, match="does not continue"):
+        graft(source, source)
+
+
+def test_the_board_is_sent_all_paths_with_their_sides_while_the_run_grows(
+    source: RunState, grow: Grow, forced: tuple[int, ...]
+) -> None:
+    events = grow(forced)
+    half, whole = (
+        graft_message(source, fold(events[:count]), "both") for count in (len(events) // 2, None)
+    )
+    assert (half["mode"], whole["mode"]) == ("live", "replay")
+    assert half["version"] < whole["version"]
+    for message in (half, whole):
+        assert len(message["sides"]) == len(message["paths"])
+        assert message["graft"]
+        last = max(path["born"] + len(path["tokens"]) - 1 for path in message["paths"])
+        assert [step["step"] for step in message["steps"]] == list(range(last + 1))
+        json.dumps(message, allow_nan=False)
+
+
+def test_a_mean_of_three_seeds_by_hand() -> None:
+    found = mean({1: 1.0, 2: 2.0, 3: 6.0})
+    assert found.value == 3.0
+    assert found.seeds == 3
+    assert found.error == pytest.approx(math.sqrt(7 / 3))
+    assert found.margin == pytest.approx(4.303 * math.sqrt(7 / 3))
+    assert not found.excludes_zero
+
+
+def test_a_single_seed_has_no_interval_and_decides_nothing() -> None:
+    found = mean({7: 5.0})
+    assert found.margin is None
+    assert found.fresh(4) is None
+    assert not found.excludes_zero
+
+
+def test_seeds_that_agree_exclude_zero_unless_they_are_zero() -> None:
+    assert mean({1: 0.5, 2: 0.5}).excludes_zero
+    assert not mean({1: 0.0, 2: 0.0}).excludes_zero
+
+
+def test_a_difference_is_paired_by_seed() -> None:
+    ours, theirs = {1: 10.0, 2: 20.0, 3: 30.0}, {1: 9.0, 2: 19.0, 4: 0.0}
+    found = paired_difference(ours, theirs)
+    assert (found.value, found.error, found.seeds) == (1.0, 0.0, 2)
+    assert paired_difference(ours, {9: 1.0}) is None
+
+
+def test_student_takes_the_larger_of_two_neighbouring_quantiles() -> None:
+    assert student(1) == 12.706
+    assert student(11) == student(10) > student(12)
+    assert student(10_000) == 1.980
+
+
+@pytest.mark.parametrize("seeds", [2, 4, 8])
+def test_intervals_have_their_nominal_coverage(seeds: int) -> None:
+    """In 2,000 sweeps of normal values, 95% of intervals contain the true mean, or a fresh one.
+
+    The standard error of such a share is 0.5%; four standard errors are allowed.
+    """
+    generator = np.random.default_rng(seeds)
+    own, other = 0, 0
+    for _ in range(2000):
+        drawn = generator.normal(3.0, 2.0, seeds)
+        fresh = fmean(generator.normal(3.0, 2.0, 6))
+        found = mean(dict(enumerate(drawn.tolist())))
+        assert found.margin is not None
+        width = found.fresh(6)
+        own += abs(found.value - 3.0) <= found.margin
+        other += abs(found.value - fresh) <= width
+    assert own / 2000 == pytest.approx(0.95, abs=0.02)
+    assert other / 2000 == pytest.approx(0.95, abs=0.02)
+
+
+def test_a_difference_due_to_rounding_does_not_exclude_zero() -> None:
+    sums = {1: 0.1 + 0.2 + 0.3, 2: 0.1 + 0.2 + 0.3}
+    found = paired_difference(sums, {1: 0.3 + 0.2 + 0.1, 2: 0.3 + 0.2 + 0.1})
+    assert found is not None
+    assert not found.excludes_zero

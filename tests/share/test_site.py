@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 from eab.cli.commands import app
 from eab.lessons import bundled_runs
 from eab.lessons.lesson_files import lessons
-from eab.share.site.build import site_files
-from eab.share.site.pages import TECHNIQUES
+from eab.share.site import TECHNIQUES, site_files
 
 MOST_BYTES = 3 * 10**6  # before the first picture
 

@@ -1,1 +1,0 @@
-"""The explorer as static files, without a server."""
