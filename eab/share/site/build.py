@@ -82,7 +82,7 @@ def site_files() -> dict[str, bytes]:
 
 def index_page() -> str:
     """The first screen; its live panel expects the story model beside it."""
-    style, script = bundle.stylesheet("page", "site"), bundle.javascript("site")
+    style, script = bundle.stylesheet("page"), bundle.javascript("page")
     recordings = bundled_runs.recordings()
     runs = {
         recording.file.removesuffix(SUFFIX): fold(bundled_runs.events_of(recording))

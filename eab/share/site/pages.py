@@ -239,7 +239,6 @@ def _cells(row: Sequence[str], kind: str) -> str:
 
 
 def _page(title: str, parts: Sequence[str]) -> str:
-    files = (bundle.FOLDER / f"{name}.css" for name in ("page", "site"))  # without the board's
-    style = "".join(file.read_text(encoding="utf-8") for file in files)
+    style = (bundle.FOLDER / "page.css").read_text(encoding="utf-8")  # without the board's
     body = _BODY.format(title=escape(title), content="\n".join(parts))
     return document(f"{escape(title)} - EAB Explorer", style, body, "img-src data:")
