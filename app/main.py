@@ -50,11 +50,11 @@ st.components.v2.component(
     js=(STATIC / "page.js").read_text(encoding="utf-8"),
     isolate_styles=False,
 )(key="eab_page", on_went_back_change=lambda: None)
-from app.state import polling  # noqa: E402 - only after the style was sent
-from app.widgets import classroom, glossary, setting_widgets  # noqa: E402
+from app.state import session  # noqa: E402 - only after the style was sent
+from app.widgets import classroom, elements, setting_widgets  # noqa: E402
 
-polling.forget_fragments()
-glossary.begin_page()
+session.forget_fragments()
+elements.begin_page()
 page = st.navigation(
     [
         st.Page(
@@ -76,7 +76,7 @@ page = st.navigation(
 class_places = classroom.reserve()
 with setting_widgets.carried_to(page.url_path):
     page.run()
-glossary.explain()
+elements.explain_terms()
 st.set_page_config(page_icon=str(ASSETS / "icon.svg"))
 # Last, because its board reports at once, and what is not sent by then may be dropped.
 classroom.draw(class_places, page.url_path)

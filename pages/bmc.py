@@ -7,13 +7,21 @@ from typing import Final
 
 import streamlit as st
 
-from app.server.live_run import LiveTask
-from app.state import polling, status, tab
+from app.server.tasks import LiveTask
+from app.state import session, tab
 from app.state.slot import BMC, Entry, note_in_url
-from app.widgets import charts, controls, glossary, model_choice
-from app.widgets.charts import csv_file, draw, metrics, origin, quoted
-from app.widgets.glossary import plain
-from app.widgets.status_line import show_problems, start_button, stop_button
+from app.widgets import controls, elements, model_choice
+from app.widgets.elements import (
+    csv_file,
+    draw_chart,
+    metrics,
+    origin,
+    plain,
+    quoted,
+    show_problems,
+    start_button,
+    stop_button,
+)
 from eab.config import AUTO, AllocationStep
 from eab.figures.captions import ENDINGS
 from eab.figures.kv_memory import best_r_of, demand_of
@@ -84,7 +92,7 @@ EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {
 }
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def start(experiment: Experiment) -> None:
     stop()
     rows = int(st.session_state.bmc_rows)
@@ -145,7 +153,7 @@ def your_run() -> None:
     r = st.select_slider("r: steps of spare room per allocation", choices, key="bmc_r")
     metrics(results.steps_measures(demand.at(r)), "bmc")
     figure = chart_figure(results.run_curve(demand, CURVE, r if isinstance(r, int) else None))
-    draw("", results.run_curve_sentence(best), figure, "bmc-run-curve", str(r))
+    draw_chart("", results.run_curve_sentence(best), figure, "bmc-run-curve", str(r))
     table = allocations_table
     label, name, make = csv_file("Run at every r", "run-by-r.csv", table, demand, CURVE)
     st.download_button(label, make, name, key=f"download-{name}", on_click="ignore")
@@ -165,7 +173,7 @@ def experiments() -> None:
         )
     with right:
         stop_button("bmc_stop", stop, active is not None)
-    polling.watch(active_experiment, active is not None)
+    session.watch(active_experiment, active is not None)
     show_problems()
     show_interrupted()
     titles = {name: title for name, (title, _) in EXPERIMENTS.items()}
@@ -189,25 +197,25 @@ def one_experiment(name: Experiment, displayed: Entry[Report]) -> None:
         start_button("Measure", f"run_{name}", missing, "", is_active, start, (name,))
     right.caption(EXPERIMENTS[name][1])
     origin(displayed.state.began, displayed.live is not None)
-    charts.answer(LABS[name], displayed)
-    charts.numbers(LABS[name], displayed)
+    elements.answer(LABS[name], displayed)
+    elements.numbers(LABS[name], displayed)
 
 
 controls.ensure_defaults()
 st.session_state.setdefault("bmc_rows", 512)
 
-active = active_experiment()  # before anything is drawn; see polling.watch
+active = active_experiment()  # before anything is drawn; see session.watch
 st.title("How far ahead should the cache allocate?")
-glossary.markdown(IN_SHORT)
+elements.markdown(IN_SHORT)
 with st.sidebar:
     controls.choose_model(here=True)
 your_run()
 with st.expander("Padded or sliced"):
-    glossary.markdown(PADDED_OR_SLICED)
+    elements.markdown(PADDED_OR_SLICED)
 with st.expander("The cost model"):
-    glossary.markdown(THE_MODEL)
+    elements.markdown(THE_MODEL)
     if (constants := fitted(BMC["growth"].displayed().state)) is not None:
         metrics(fit_measures(constants), "fit")
 experiments()
 st.caption(PAPER)
-polling.draw_fragments()
+session.draw_fragments()

@@ -6,13 +6,22 @@ from functools import partial
 import streamlit as st
 
 from app.server import model_cache
-from app.state import compare, polling, status
+from app.state import compare, session
 from app.state.compare import INDEPENDENT, SAMPLES, Side
 from app.widgets import board
-from app.widgets.charts import csv_file, downloads, draw, metrics, quoted
-from app.widgets.glossary import plain
+from app.widgets.elements import (
+    csv_file,
+    downloads,
+    draw_chart,
+    metrics,
+    page_controls,
+    plain,
+    quoted,
+    show_problems,
+    start_button,
+    stop_button,
+)
 from app.widgets.open_menu import upload
-from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
 from eab.analysis.run_comparison import (
     Budget,
     independent_config,
@@ -48,7 +57,7 @@ def choose(side: str, label: str, like: Side | None = None) -> Side | None:
     return compare.side_of(source, side, like)
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def start(like: Side, budget: Budget) -> None:
     compare.start_sampling(like.run, budget)
 
@@ -131,7 +140,7 @@ def labels(a: Side, b: Side) -> None:
         st.error(plain(str(error)))
         return
     key, figure = f"{a.key} {b.key} {rules}", comparison_figure(pairs)
-    draw("", comparison_sentence(pairs), figure, "labels", key)
+    draw_chart("", comparison_sentence(pairs), figure, "labels", key)
     downloads([csv_file("Labels", "labels.csv", pairs_table, pairs)])
 
 
@@ -187,9 +196,9 @@ with page_controls():
     show_problems(samples)
     if a is not None and choices["b"] == INDEPENDENT:
         sampling(a, active is not None and active is samples.live)
-    polling.watch(lambda: compare.active(choices.values()), active is not None)
+    session.watch(lambda: compare.active(choices.values()), active is not None)
 if a is None or b is None:
     st.info(MISSING[choices["b"] == INDEPENDENT and a is not None], icon=":material/info:")
 else:
     results(a, b)
-polling.draw_fragments()
+session.draw_fragments()

@@ -2,21 +2,25 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import streamlit as st
 
 from app.server import rules
 from app.server.links import Link
-from app.state import class_of_tab, polling, probe, status, tab, what_if
+from app.state import class_of_tab, session, tab, what_if
 from app.state import compare as past_runs
 from app.state.slot import note_in_url
 from app.state.tab import OpenRun
-from app.widgets import board, controls, model_choice, open_menu, results, status_line
-from app.widgets.status_line import DRAWN, POLL_SECONDS
+from app.widgets import board, controls, model_choice, open_menu
+from app.widgets.elements import plain
 from eab.board.messages import graft_message, greedy_message
 from eab.config import AllocationStep, BranchingConfig
 
+# Minimum time between two polls (s), by the status of the run.
+POLL_SECONDS: Final = {"loading": 0.5, "waiting": 1.0, "running": 0.25}
+DRAWN = "drawn_status"  # the status of the run when the page was drawn
+CHANGED = "changed_in_status"  # whether a button there changed the rest of the page
 GRAFTED = "grafted"  # whether a grown run is shown in the tree that it was grown from
 NOTIFIED = "notified_in_fragment"  # whether the rest of the page must show what a callback did
 SENT_TO_ITS_END = "sent_to_its_end"  # the key of the run whose last step the board already has
@@ -35,14 +39,14 @@ def own_prompt() -> None:
         controls.leave_example(shown.started)
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def run() -> None:
     controls.ensure_defaults()
     own_prompt()
     config = BranchingConfig.from_settings(controls.settings())
     chat = controls.messages()
     asked = (model_choice.name(), controls.prompt(), chat, config)
-    probe.leave_to_run(probe.asked(*asked))
+    what_if.leave_probe_to_run(what_if.probe_of(*asked))
     tab.start(controls.prompt(), config, model_choice.name(), chat)
     open_menu.clear_choices()
     controls.keep_messages(chat)
@@ -52,25 +56,25 @@ def ask(question: str) -> None:
     """Run one of the example questions, as if the visitor had typed it."""
     controls.set_prompt(question)
     run()
-    st.session_state[NOTIFIED] = bool(status.message())
+    st.session_state[NOTIFIED] = bool(session.message())
 
 
 def grow(key: str, path: int, token: int, candidate: int) -> None:
-    with status.errors_as_message():
+    with session.errors_as_message():
         config = BranchingConfig.from_settings(controls.settings())
         tab.grow(key, path, token, candidate, config, model_choice.name())
         open_menu.clear_choices()
-    st.session_state[NOTIFIED] = bool(status.message())
+    st.session_state[NOTIFIED] = bool(session.message())
 
 
 def go_on(key: str) -> None:
     """Continue all texts of the displayed run that were cut."""
-    with status.errors_as_message():
+    with session.errors_as_message():
         tab.go_on(key)
         asked = tab.current().asked
         controls.fill_from(asked.prompt, asked.config, tab.current().model, asked.messages)
         open_menu.clear_choices()
-    st.session_state[NOTIFIED] = bool(status.message())
+    st.session_state[NOTIFIED] = bool(session.message())
 
 
 def more_tokens(shown: OpenRun) -> int:
@@ -87,16 +91,16 @@ def has_model(shown: OpenRun) -> bool:
 
 def label(key: str, rules: list[dict[str, Any]]) -> None:
     """Label texts of the displayed run."""
-    with status.errors_as_message():
+    with session.errors_as_message():
         tab.label(key, rules)
     st.session_state[NOTIFIED] = True  # draw the whole page, which shows a class the labels
 
 
 def extend(key: str, until: float, text: str, repeat: bool) -> None:
     """Explore the displayed run, ask about a text, or make it with more seeds."""
-    with status.errors_as_message():
+    with session.errors_as_message():
         tab.extend(key, until, text, repeat)
-    st.session_state[NOTIFIED] = bool(status.message())
+    st.session_state[NOTIFIED] = bool(session.message())
 
 
 def turn_graft() -> None:
@@ -120,7 +124,7 @@ def run_at(key: str, threshold: float) -> None:
         at = replace(asked.config, entropy_threshold=nats, threshold_unit="nats")
         controls.fill_from(asked.prompt, at, shown.model, asked.messages)
         run()
-        st.session_state[NOTIFIED] = bool(status.message())
+        st.session_state[NOTIFIED] = bool(session.message())
 
 
 def apply_suggestion(widgets: dict[str, Any]) -> None:
@@ -129,7 +133,83 @@ def apply_suggestion(widgets: dict[str, Any]) -> None:
 
 
 def draw_status() -> None:
-    status_line.draw(apply_suggestion, open_menu.open_again, ask)
+    """Draw the line under the header: the progress of a run, or the one message that matters, with
+    what could be changed. While a run is running, the board polls and draws its progress instead.
+    """
+    live, drawn = tab.current().live, st.session_state[DRAWN]
+    if drawn == "running":
+        return
+    has_changed = (
+        live is not None and live.status != drawn and (live.active or drawn in POLL_SECONDS)
+    )
+    if st.session_state.pop(CHANGED, False) or has_changed:
+        st.rerun()  # the rest of the page is out of date
+    with st.container(horizontal=True, key="status"):
+        if live is not None and drawn in POLL_SECONDS:
+            controls.draw_progress(live)
+        else:
+            draw_message()
+            draw_back()
+
+
+def draw_message() -> None:
+    """Draw the one message that matters."""
+    current = tab.current()
+    offered = offered_change(current)
+    if problems := session.problems(current):
+        st.error(plain(" ".join(problems)))
+    elif controls.draw_replied_to():
+        return
+    elif changed := controls.changed_since(current.started):
+        st.caption(f"{changed} {current.cut}".rstrip())
+        return
+    elif current.live is not None:
+        why = f" {offered.why}" if offered else ""
+        own = f" {current.started.model.memory_words}" if current.started is not None else ""
+        st.caption(plain(f"{session.progress(current.live)[1]}.{why}{own}".rstrip()))
+    else:
+        about = f"{current.details.description} {current.cut}".strip()
+        st.caption(f"**{plain(current.details.title)}.** {plain(about)}")
+        if model_choice.for_own_prompts():
+            with st.container(horizontal=True, key="questions"):
+                for question in controls.QUESTIONS:
+                    st.button(question, on_click=ask, args=(question,), key=question)
+    if offered is not None:
+        st.button(
+            offered.label, on_click=apply_suggestion, args=(offered.widgets,), key="suggestion"
+        )
+    ended = current.run if current.live is not None and not offered else None
+    if ended is not None and controls.can_reply_to(ended):
+        controls.draw_reply(ended, redraw_page)
+
+
+def draw_back() -> None:
+    before = past_runs.named(tab.current().details.grown_from)
+    if before is not None:
+        st.button(
+            "Back",
+            on_click=open_source,
+            args=(before,),
+            icon=":material/arrow_back:",
+            key="back",
+            help="Shows the run from which this one was grown.",
+        )
+
+
+def open_source(before: past_runs.PastRun) -> None:
+    open_menu.open_again(before)
+    redraw_page()
+
+
+def redraw_page() -> None:
+    st.session_state[CHANGED] = True
+
+
+def offered_change(current: OpenRun) -> what_if.Suggestion | None:
+    """The suggestion for a live run that is shown without what-if."""
+    if current.live is None or current.run is None or what_if.asked_of(current.key) is not None:
+        return None
+    return what_if.suggestion(current.run)
 
 
 def draw_board() -> None:
@@ -149,14 +229,14 @@ def draw_board() -> None:
     drawn = mount_board(displayed, active)
     if running is not None:
         with st.container(key="progress"):
-            status_line.draw_progress(running)
+            controls.draw_progress(running)
         # A rerun now would drop what the board was just sent; the next poll redraws the page.
         st.session_state[SENT_TO_ITS_END] = "" if active else displayed.key
     elif active and st.session_state[DRAWN] not in POLL_SECONDS:
         st.rerun()  # `grow` started this run; the rest of the page shows the previous one
     elif not active and drawn.run is not None:
         with drawn.locked, st.container(key="below_board"):
-            results.show(drawn, drawn.run)
+            board.show_results(drawn, drawn.run)
 
 
 def mount_board(displayed: OpenRun, active: bool) -> OpenRun:
@@ -224,12 +304,12 @@ st.session_state[DRAWN] = now
 
 with st.container(key="header"):
     controls.run_bar(run, tab.stop, active, draw_name_and_open, on_prompt=own_prompt)
-every = polling.interval(POLL_SECONDS[now]) if active else None
-polling.fragment(draw_status, None if now == "running" else every)
-polling.fragment(draw_board, every if now == "running" else None)
+every = session.interval(POLL_SECONDS[now]) if active else None
+session.fragment(draw_status, None if now == "running" else every)
+session.fragment(draw_board, every if now == "running" else None)
 with st.sidebar:
     controls.sidebar(on_screen=displayed)
 if not active:
     past_runs.note(displayed)
     open_menu.draw_runs(displayed.key, open_menu.open_again)
-polling.draw_fragments()
+session.draw_fragments()

@@ -2,11 +2,16 @@
 
 import streamlit as st
 
-from app.state import polling, status
+from app.state import session
 from app.state.slot import CACHES, Entry
-from app.widgets import charts, controls, glossary, model_choice
-from app.widgets.charts import csv_file, kv_allocation_section, origin, white_background
-from app.widgets.status_line import show_problems
+from app.widgets import controls, elements, model_choice
+from app.widgets.elements import (
+    csv_file,
+    kv_allocation_section,
+    origin,
+    show_problems,
+    white_background,
+)
 from eab.config import BranchingConfig
 from eab.labs.caches import BYTES, CACHES_LAB
 from eab.labs.jobs import comparison_job
@@ -44,7 +49,7 @@ both. On Explore, all runs that begin alike do so (see Batching, Now).
 """
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def run() -> None:
     config = BranchingConfig.from_settings(controls.settings() | {"cache": "tree"})
     asked = controls.prompt(), config, model_choice.name()
@@ -56,13 +61,13 @@ def results(displayed: Entry[Report]) -> None:
     answer = st.container()
     white = white_background()
     with answer:
-        charts.answer(CACHES_LAB, displayed, white)
+        elements.answer(CACHES_LAB, displayed, white)
     with st.expander("What each cache does"):
-        glossary.markdown(WHAT_THEY_DO)
+        elements.markdown(WHAT_THEY_DO)
     st.text(variants_sentence(report))
-    charts.answer(BYTES, displayed, white, title="Bytes copied and held")
+    elements.answer(BYTES, displayed, white, title="Bytes copied and held")
     costs = csv_file("Costs", "costs.csv", costs_table, report)
-    charts.numbers(CACHES_LAB, displayed, [costs])
+    elements.numbers(CACHES_LAB, displayed, [costs])
     tree = report.runs.get("tree")
     if tree is not None and tree.started.model.shares_rows and tree.steps:
         kv_allocation_section([tree], displayed.key, white=white)
@@ -90,4 +95,4 @@ with displayed.locked:
     if first is not None:
         origin(first, displayed.live is not None)
     results(displayed)
-polling.draw_fragments()
+session.draw_fragments()

@@ -6,12 +6,19 @@ from typing import Final
 
 import streamlit as st
 
-from app.state import polling, status, tab
+from app.state import session, tab
 from app.state.slot import FORMATS, QUANTIZED, Entry
-from app.widgets import board, charts, controls, glossary, model_choice
-from app.widgets.charts import downloads, metrics, origin, quoted
-from app.widgets.glossary import plain
-from app.widgets.status_line import show_problems, start_button, stop_button
+from app.widgets import board, controls, elements, model_choice
+from app.widgets.elements import (
+    downloads,
+    metrics,
+    origin,
+    plain,
+    quoted,
+    show_problems,
+    start_button,
+    stop_button,
+)
 from eab.engine.job import continued_run_job
 from eab.labs import quantization as results
 from eab.labs.jobs import formats_job
@@ -48,11 +55,11 @@ scales.
 
 def whole_model(displayed: Entry[Report]) -> None:
     report = displayed.state
-    charts.answer(results.FORMATS, displayed)
+    elements.answer(results.FORMATS, displayed)
     measure_bar()
     prompt = f"Prompt: “{quoted(report.about.get('prompt', ''))}”"
     origin(report.began, displayed.live is not None, prompt)
-    charts.numbers(results.FORMATS, displayed)
+    elements.numbers(results.FORMATS, displayed)
     if missing := missing_sentence(report):
         st.text(missing)
 
@@ -74,7 +81,7 @@ def base_model() -> str:
     return split_name(model_choice.name())[0]
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def start() -> None:
     FORMATS.start(formats_job(st.session_state.formats_prompt, base_model()))
 
@@ -108,7 +115,7 @@ def your_run() -> None:
         difference(run, other, f"{explored.key} {displayed.key}")
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def start_run(run: RunState) -> None:
     """Run it again with its model's weights in the chosen format."""
     started = run.started
@@ -139,7 +146,7 @@ def roofline(displayed: Entry[Report]) -> None:
     """Draw what bounds the time of a step, with the run on Explore as a point."""
     point = own_point(displayed.state)
     chart = partial(roofline_chart, run=point)
-    charts.answer(
+    elements.answer(
         replace(results.ROOFLINE, chart=chart),
         replace(displayed, key=f"{displayed.key} {point}"),
         title="What limits the time of a step",
@@ -181,7 +188,7 @@ with displayed.locked:
     whole_model(displayed)
 your_run()
 with st.expander("How it works"):
-    glossary.markdown(HOW_IT_WORKS)
+    elements.markdown(HOW_IT_WORKS)
 with displayed.locked:
     roofline(displayed)
-polling.draw_fragments()
+session.draw_fragments()

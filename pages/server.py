@@ -4,7 +4,7 @@ import pandas as pd
 import streamlit as st
 
 from app.server import http, rules
-from app.state.status import worker
+from app.state.session import worker
 from eab.formatting import human_bytes
 
 

@@ -5,11 +5,10 @@ from typing import Final
 
 import streamlit as st
 
-from app.state import polling, status
+from app.state import session
 from app.state.slot import DRAFT_LENGTHS, Entry
-from app.widgets import charts, controls, glossary, model_choice
-from app.widgets.charts import chips, origin, white_background
-from app.widgets.status_line import show_problems
+from app.widgets import controls, elements, model_choice
+from app.widgets.elements import chips, origin, show_problems, white_background
 from eab.config import BranchingConfig, DrafterName
 from eab.labs import drafts
 from eab.labs.drafts import DRAFTS, GAINS
@@ -44,7 +43,7 @@ rows of rejected ones are freed without copying.
 """
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def run() -> None:
     config = BranchingConfig.from_settings(
         controls.settings() | {"drafter": "none", "draft_length": 0}
@@ -61,13 +60,13 @@ def results(displayed: Entry[Report]) -> None:
     answer = st.container()
     text(report, displayed.key)
     with st.expander("How it works"):
-        glossary.markdown(HOW_IT_WORKS)
+        elements.markdown(HOW_IT_WORKS)
     white = white_background()
     with answer:
-        charts.answer(DRAFTS, displayed, white)
+        elements.answer(DRAFTS, displayed, white)
     st.text(variants_sentence(report))
-    charts.numbers(DRAFTS, displayed)
-    charts.answer(GAINS, displayed, white, title="When drafting saves time")
+    elements.numbers(DRAFTS, displayed)
+    elements.answer(GAINS, displayed, white, title="When drafting saves time")
 
 
 def side_by_side() -> None:
@@ -140,4 +139,4 @@ with displayed.locked:
     *_, last = displayed.state.runs.values()
     origin(first, displayed.live is not None, f"Drafter: {last.started.config.drafter}.")
     results(displayed)
-polling.draw_fragments()
+session.draw_fragments()

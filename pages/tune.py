@@ -9,13 +9,21 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app.server import model_cache
-from app.state import polling, status, tuning
-from app.state.slot import Entry, note_in_url
-from app.state.tuning import PILOT, SWEEP
-from app.widgets import charts, controls, model_choice, sweep_editor, sweep_results
-from app.widgets.charts import csv_file, downloads, metrics, origin, white_background
-from app.widgets.glossary import plain
-from app.widgets.status_line import page_controls, show_problems, start_button, stop_button
+from app.state import session, slot
+from app.state.slot import PILOT, SWEEP, Entry, note_in_url
+from app.widgets import controls, elements, model_choice, sweep_editor, sweep_results
+from app.widgets.elements import (
+    csv_file,
+    downloads,
+    metrics,
+    origin,
+    page_controls,
+    plain,
+    show_problems,
+    start_button,
+    stop_button,
+    white_background,
+)
 from eab.errors import EabError
 from eab.formatting import as_sentence
 from eab.labs.jobs import sweep_job
@@ -68,7 +76,7 @@ def bar(cells: Sequence[Cell], can_go_on: bool) -> None:
 
 def resume_button(place: DeltaGenerator) -> None:
     """Draw the button that resumes the sweep on the page."""
-    missing = model_cache.missing(tuning.displayed_model())
+    missing = model_cache.missing(slot.displayed_model())
     place.button(
         "Resume",
         on_click=resume,
@@ -80,14 +88,14 @@ def resume_button(place: DeltaGenerator) -> None:
     )
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def resume() -> None:
     if (plan := SWEEP.displayed().state.plan) is not None:
         sweep_editor.check_plan(plan)
-    tuning.resume()
+    slot.resume()
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def start() -> None:
     chosen, asked = sweep_editor.grid(), sweep_editor.prompts()
     sweep_editor.needs_words(chosen, asked, model_choice.name())  # raises if there are too many
@@ -112,8 +120,8 @@ def sweep() -> None:
     cost, gain = (sweep_results.chosen_quantity(name, cells) for name in ("Cost", "Gain"))
     points = setting_points(cells, cost, gain)
     if not sweeping:
-        tuning.keep_ended()
-        tuning.note_saved_in_url()
+        slot.keep_ended()
+        slot.note_saved_in_url()
         answer(displayed.state, points, gain)
     with page_controls():
         bar(cells, can_go_on and not sweeping)
@@ -124,7 +132,7 @@ def sweep() -> None:
     show_problems(SWEEP.current())
     if sweeping:
         SWEEP.watch(sweeping)
-        polling.fragment(growing(gain), polling.interval(REDRAW_SECONDS))
+        session.fragment(growing(gain), session.interval(REDRAW_SECONDS))
     else:
         results(displayed, points, cost, gain)
         SWEEP.watch(sweeping)
@@ -197,18 +205,18 @@ def worth() -> None:
 
     shown = Entry("recorded", bundled_runs.evaluation())
     white = white_background()
-    charts.answer(EVALUATION, shown, white, evaluation_figure(shown.state))
+    elements.answer(EVALUATION, shown, white, evaluation_figure(shown.state))
     about = shown.state.about
     asked = f"{about['questions']} questions with known answers, {about['chances']} with known odds"
     origin(shown.state.began, False, f"{asked}. The command eab evaluate does this with yours.")
-    charts.numbers(EVALUATION, shown)
+    elements.numbers(EVALUATION, shown)
 
 
 controls.ensure_defaults()
 sweep_editor.ensure_defaults()
 sweep_results.ensure_target()
-tuning.follow_link()
-sweeping = SWEEP.current().active  # before anything is drawn; see polling.watch
+slot.follow_link()
+sweeping = SWEEP.current().active  # before anything is drawn; see session.watch
 piloting = PILOT.current().active
 st.session_state.setdefault("tune_view", TABS.get(st.query_params.get(VIEW, ""), SETTINGS_TAB))
 
@@ -231,4 +239,4 @@ else:
     st.query_params.pop(VIEW, None)
     with settings_tab:
         sweep()
-polling.draw_fragments()
+session.draw_fragments()

@@ -12,7 +12,7 @@ from tiny_models import chat_pair
 
 import eab
 from app.server.links import from_query
-from app.state.status import worker
+from app.state.session import worker
 from eab import EntropyAdaptiveBranching
 from eab.config import SETTINGS, BranchingConfig
 from eab.engine.branching.presets import START, starting_config

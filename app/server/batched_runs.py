@@ -10,11 +10,11 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from app.server.admission import QueuePosition, position_in
-from app.server.live_run import LiveRun, explain
 from app.server.rules import PRIVATE, KvTotal, Rules
+from app.server.tasks import LiveRun, QueuePosition, explain, position_in
 from eab import token_text
 from eab.analysis.schedule import ScheduledPass, ScheduleRecorder
+from eab.formatting import human_bytes, shortened
 from eab.lessons.bundled_runs import prompts
 from eab.run.events import Event
 
@@ -55,6 +55,13 @@ class ServingNow:
     def busy(self) -> bool:
         """Whether any run is being served or waiting."""
         return bool(self.running or self.waiting)
+
+    def of_owner(self, owner: str) -> dict[str, str]:
+        """The number of this owner's newest run, and of other tasks, if there are any; by title."""
+        owners = {run: each for shared in self.passes for run, each in shared.owners.items()}
+        own = [run for run, each in owners.items() if self.busy and each == owner]
+        found = {"Your run": str(max(own))} if own else {}
+        return found | ({"Other tasks": str(self.taking_turns)} if self.taking_turns else {})
 
 
 class ServingLog:
@@ -109,6 +116,10 @@ def _is_bundled(request: "Request") -> bool:
     return not typed and request.prompt in prompts()
 
 
+_LABEL: Final = 60  # characters
+_UNSHOWN: Final = "text of another run"
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentNow:
     """A segment at one moment."""
@@ -137,6 +148,50 @@ class PrefixesNow:
     def bytes_held(self) -> int:
         """Bytes held by all segments."""
         return self.row_bytes * sum(segment.rows for segment in self.segments)
+
+    @property
+    def measures(self) -> dict[str, str]:
+        """What the cache holds and has saved, by title."""
+        share = self.tokens_found / max(1, self.tokens_asked)
+        return {
+            "Segments": f"{len(self.segments):,}",
+            "Held": human_bytes(self.bytes_held),
+            "At most": human_bytes(self.byte_limit),
+            "Runs that read it": str(sum(one.readers for one in self.segments if one.parent < 0)),
+            "Prompt tokens": f"{self.tokens_asked:,}",
+            "Of these found": f"{share:.0%}",
+        }
+
+    @property
+    def why_empty(self) -> str:
+        """Why there are no segments; empty if there are some."""
+        if self.segments:
+            return ""
+        if self.byte_limit and not self.tokens_asked:
+            return "Empty: no run has been made yet."
+        if self.byte_limit:
+            most = human_bytes(self.byte_limit)
+            return f"Empty: no text fitted into it (at most {most}), or runs needed the memory."
+        if self.can_reuse:
+            return "Turned off (rule prefix_cache_mib)."
+        return (
+            "The memory of this model cannot be reused for a longer text: its states are those "
+            "after the last token, or its rows depend on the length."
+        )
+
+    @property
+    def table(self) -> list[list[str]]:
+        """The segments as table rows: text, rows, bytes, readers, found."""
+        return [
+            [
+                shortened(_UNSHOWN if one.text is None else token_text.visible(one.text), _LABEL),
+                f"{one.rows:,}",
+                human_bytes(one.rows * self.row_bytes),
+                f"{one.readers}",
+                f"{one.found:,}",
+            ]
+            for one in self.segments
+        ]
 
 
 def _shown(

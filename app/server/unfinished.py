@@ -18,8 +18,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Generic
 
-from app.server.live_run import LiveTask
 from app.server.store import MAX_NAME, Kept, NamedStore, default_store, default_sweep_store, lock
+from app.server.tasks import LiveTask
 from eab import token_text
 from eab.errors import EabError, RecordError
 from eab.formatting import counted, shortened

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from app.server.admission import Admission, QueuePosition, position_in
 from app.server.batched_runs import (
     MAX_RUNNING,
     BatchedRuns,
@@ -22,9 +21,16 @@ from app.server.batched_runs import (
     ServingNow,
     kv_total_bytes,
 )
-from app.server.live_run import LiveTask, explain, explain_restart
 from app.server.model_cache import DRAFT, ModelCache, give_back
 from app.server.rules import PRIVATE, Rules
+from app.server.tasks import (
+    Admission,
+    LiveTask,
+    QueuePosition,
+    explain,
+    explain_restart,
+    position_in,
+)
 from eab.engine.fairness import FairQueue
 from eab.engine.job import Job, JobContext, State
 from eab.engine.request import Request

@@ -13,10 +13,10 @@ from app.server import rules
 from app.server.class_questions import AskedQuestion
 from app.server.classroom import Classes, Classroom, ClassState, KeptClasses
 from app.server.store import store_path
-from app.state import learning, polling, tab, what_if
+from app.state import learning, tab, what_if
 from app.state.learning import LessonData
+from app.state.session import CLASS_SCOPE, connected, notify, of_this_fragment, owner, session_id
 from app.state.slot import note_in_url
-from app.state.status import CLASS_SCOPE, notify, owner
 from app.state.tab import OpenRun
 from app.state.what_if import WhatIfSettings
 from eab.errors import EabError
@@ -84,7 +84,7 @@ def classes() -> Classes:
     allowed = rules.current()
     store = store_path()
     kept = KeptClasses(None if store is None else store.with_suffix(".classes"))
-    return Classes(allowed.max_classes, allowed.classes_per_visitor, polling.connected, kept)
+    return Classes(allowed.max_classes, allowed.classes_per_visitor, connected, kept)
 
 
 def membership() -> Membership | None:
@@ -116,7 +116,7 @@ def leave() -> None:
     """Leave the class."""
     member = membership()
     if member is not None:
-        member.room.leave(polling.session_id())
+        member.room.leave(session_id())
     learning.use_own_data()
     del st.session_state[_MEMBERSHIP], st.session_state[CLASS_SCOPE]
     for name in (CODE, KEY):
@@ -127,7 +127,7 @@ def leave() -> None:
 def stop_following(member: Membership) -> None:
     """Stop following the lecturer; what is on the screen stays."""
     member.following = False
-    member.room.leave(polling.session_id())
+    member.room.leave(session_id())
 
 
 def follow_again(member: Membership) -> None:
@@ -144,10 +144,10 @@ def note_in_link(member: Membership) -> None:
 
 def attend(member: Membership) -> ClassState:
     """The class now; its changes redraw this fragment. Raises ClassError if it is over or full."""
-    session, wake = polling.session_id(), polling.of_this_fragment()
+    tab_id, wake = session_id(), of_this_fragment()
     if member.role == "lecturer":
-        return member.room.lead(session, wake)
-    return member.room.join(session, wake) if member.following else member.room.state
+        return member.room.lead(tab_id, wake)
+    return member.room.join(tab_id, wake) if member.following else member.room.state
 
 
 def look(member: Membership, reported: dict[str, Any]) -> None:
@@ -182,7 +182,7 @@ def note_guess(member: Membership, asked: AskedQuestion) -> bool:
     if data is None or (lesson.id, data.key) != of or learning.guess(lesson, data.key) is not None:
         return False
     is_student = member.role == "student"
-    guess = member.room.answer_of(polling.session_id(), asked.number) if is_student else right
+    guess = member.room.answer_of(session_id(), asked.number) if is_student else right
     if guess is None:
         return False
     learning.note_guess(lesson, data.key, guess)

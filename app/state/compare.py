@@ -8,11 +8,11 @@ from typing import Final, Literal, cast
 import streamlit as st
 
 from app.server import rules
-from app.server.live_run import LiveRun
+from app.server.tasks import LiveRun
 from app.state import tab
+from app.state.session import notify, worker
 from app.state.slot import Slot, has_ended_with_texts
 from app.state.slot import note_in_url as note_parameters
-from app.state.status import notify, worker
 from app.state.tab import Details, OpenRun
 from eab.analysis.run_comparison import Budget, independent_config, same_prompt
 from eab.board.still import thumbnail

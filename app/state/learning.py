@@ -15,8 +15,8 @@ from typing import Any, Final, cast
 import streamlit as st
 
 from app.state import tab, what_if
+from app.state.session import notify
 from app.state.slot import BATCHING, CACHES, DRAFT_LENGTHS, FORMATS, Entry, Slot, note_in_url
-from app.state.status import notify
 from app.state.tab import Details, OpenRun
 from eab.errors import LessonError
 from eab.formatting import quoted

@@ -10,10 +10,10 @@ import streamlit as st
 
 from app.server import links, model_cache, rules
 from app.server.links import Link
-from app.server.live_run import LiveRun
 from app.server.store import default_store
+from app.server.tasks import LiveRun
+from app.state.session import notify
 from app.state.slot import Entry, Slot, live_entry
-from app.state.status import notify
 from eab.analysis.label_rules import labelled
 from eab.analysis.run_comparison import is_new
 from eab.config import BranchingConfig

@@ -1,1 +1,1 @@
-"""The parts of the pages: the board, charts, settings, results."""
+"""The parts of the pages: the board with its results, settings, and the elements of a page."""

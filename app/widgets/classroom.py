@@ -21,10 +21,10 @@ from app.server.class_questions import (
     next_question,
 )
 from app.server.classroom import CODE_LENGTH, Classroom, ClassState
-from app.state import class_of_tab, learning, polling, status
+from app.state import class_of_tab, learning, session
 from app.state.class_of_tab import CODE, Look, Membership, View
-from app.widgets import charts
-from app.widgets.glossary import plain
+from app.widgets import elements
+from app.widgets.elements import plain
 from eab.errors import ClassError, EabError
 from eab.formatting import as_sentence, counted, quoted
 from eab.run import RunState
@@ -67,8 +67,8 @@ def draw(places: Places, page: str) -> None:
         _attend(member, page)
 
     with bar:
-        polling.fragment(attend, ATTEND_SECONDS)
-    polling.draw_fragments()
+        session.fragment(attend, ATTEND_SECONDS)
+    session.draw_fragments()
 
 
 def _entry() -> None:
@@ -84,16 +84,16 @@ def _entry() -> None:
             max_chars=4 * CODE_LENGTH,
             on_change=_join,
         )
-        if problem := status.message():
+        if problem := session.message():
             st.error(plain(problem))
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def _start() -> None:
     class_of_tab.start()
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def _join() -> None:
     class_of_tab.join(st.session_state.class_code)
 
@@ -157,7 +157,7 @@ def _lecturer(member: Membership, state: ClassState) -> None:
         lecturer(room, state.question)
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def _end(member: Membership) -> None:
     member.room.end()
 
@@ -239,7 +239,7 @@ def _board(member: Membership, shown: View | None, asked: bool, covered: bool) -
     # A state, not a trigger, and not read in the callback: if a drawing is interrupted, the next
     # one still finds it.
     if isinstance(told.look, dict):
-        with status.errors_as_message():
+        with session.errors_as_message():
             class_of_tab.look(member, told.look)
 
 
@@ -267,7 +267,7 @@ def ask(room: Classroom, shown: View | None) -> None:
     st.text_input("Your own question", key=_TEXT)
     st.text_area(f"Answers, one per line (2 to {MOST_OPTIONS})", key=_OPTIONS)
     st.button("Ask", on_click=_ask_own, args=(room,), key="class_ask_own")
-    if problem := status.message():
+    if problem := session.message():
         st.error(plain(problem))
     st.download_button(
         "Answers so far (CSV)",
@@ -321,7 +321,7 @@ def student(room: Classroom, asked: AskedQuestion) -> None:
             args=(room, asked.number),
             key=_answer_key(room, asked.number),
         )
-    answered = room.answer_of(polling.session_id(), asked.number) is not None
+    answered = room.answer_of(session.session_id(), asked.number) is not None
     st.caption(
         "Answered. You can change your answer until the result is shown."
         if answered
@@ -340,7 +340,7 @@ def _result(asked: AskedQuestion, place: str) -> None:
     _passage(question)
     st.markdown(f"**{plain(question.text)}**")
     figure = class_figure(question.options, counts, model)
-    charts.draw("", sentence, figure, "class", place)
+    elements.draw_chart("", sentence, figure, "class", place)
 
 
 def _passage(question: ClassQuestion) -> None:
@@ -359,12 +359,12 @@ def _selected(shown: View) -> tuple[RunState, int, int] | None:
     return (run, path, index) if known else None
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def _ask(room: Classroom, question: ClassQuestion) -> None:
     _put(room, question)
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def _ask_of_lesson(room: Classroom, shown: View) -> None:
     lesson, data = learning.lesson(), shown.data
     question = lesson.question
@@ -376,7 +376,7 @@ def _ask_of_lesson(room: Classroom, shown: View) -> None:
     _put(room, ClassQuestion(title, ranges, right=right, lesson=(lesson.id, data.key)))
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def _ask_own(room: Classroom) -> None:
     lines = [line.strip() for line in st.session_state[_OPTIONS].splitlines()]
     options = tuple(line for line in lines if line)
@@ -389,20 +389,20 @@ def _put(room: Classroom, question: ClassQuestion) -> None:
     st.session_state[MENU] = False
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def _reveal(room: Classroom) -> None:
     room.reveal()
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def _dismiss(room: Classroom) -> None:
     room.dismiss()
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def _answer(room: Classroom, number: int) -> None:
     chosen = st.session_state[_answer_key(room, number)]
-    room.answer(polling.session_id(), number, chosen)
+    room.answer(session.session_id(), number, chosen)
 
 
 def _answer_key(room: Classroom, number: int) -> str:

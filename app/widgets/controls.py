@@ -9,13 +9,14 @@ from typing import Any, Final
 
 import streamlit as st
 
-from app.server import admission
-from app.state import probe
-from app.state.status import worker
+from app.server import tasks
+from app.server.tasks import LiveRun
+from app.state import session, what_if
+from app.state.session import KEPT, worker
 from app.state.tab import OpenRun
-from app.widgets import board, model_choice, setting_widgets, threshold
-from app.widgets.glossary import plain
-from app.widgets.setting_widgets import FIELDS, KEPT
+from app.widgets import model_choice, setting_widgets
+from app.widgets.elements import plain
+from app.widgets.setting_widgets import FIELDS
 from eab.config import OF_POLICIES, SETTINGS, BranchingConfig, DrafterName
 from eab.errors import EabError
 from eab.formatting import counted, excerpt, human_seconds, listed
@@ -24,6 +25,7 @@ from eab.run.events import Message, RunStarted
 from eab.run.events.chat import messages_of_rendered, notices, title_of
 from eab.settings import THRESHOLD_SCALES
 
+QUESTIONS: Final = ("Why do cats purr?", "Name a pet robot.", "Tell me a joke.")
 _OPENED: Final = "messages_of_the_prompt"  # those of the run that the widgets were set to
 _BEFORE: Final = "messages_before_the_prompt"
 _MAX_QUOTED: Final = 60  # characters of the quoted text
@@ -104,7 +106,7 @@ _VARIED_WITH: Final = {"drafter": ("drafter", "draft_length")}
 
 def ensure_defaults() -> None:
     """Give every widget without a value its starting value; Streamlit forgets undrawn widgets."""
-    board.set_again()
+    session.set_again()
     model_choice.ensure_defaults()
     setting_widgets.ensure()
 
@@ -195,7 +197,7 @@ def sidebar(varied: str = "", here: bool = False, on_screen: OpenRun | None = No
     if st.session_state.set_stop_when != "explored":
         hidden = (*hidden, "explored_goal")
     names = [name for name in FIELDS if name not in hidden]
-    threshold.draw_presets()
+    setting_widgets.draw_presets()
     _threshold(defaults, on_screen)
     for name in names:
         if not SETTINGS[name].advanced:
@@ -211,7 +213,7 @@ def sidebar(varied: str = "", here: bool = False, on_screen: OpenRun | None = No
                 if SETTINGS[name].group == group:
                     setting_widgets.draw(name, defaults)
             if group == SETTINGS["threshold_unit"].group:
-                threshold.draw_rank(defaults)
+                setting_widgets.draw_rank(defaults)
     _reset_button()
 
 
@@ -229,12 +231,14 @@ def _threshold(defaults: dict[str, object], on_screen: OpenRun | None) -> None:
     except EabError:  # pressing Run explains it
         on_screen = None
     if on_screen is None:
-        return threshold.draw(defaults)
-    asked = probe.asked(model_choice.name(), prompt(), messages(), config)
-    shown = on_screen if probe.is_of(asked, on_screen) else None
+        return setting_widgets.draw_threshold(defaults)
+    asked = what_if.probe_of(model_choice.name(), prompt(), messages(), config)
+    shown = on_screen if what_if.is_probe_of(asked, on_screen) else None
     unit = config.threshold_unit
     needed = unit == "rank" or (unit == "nats" and shown is None)
-    threshold.draw(defaults, shown, probe.entropies(asked, on_screen) if needed else None)
+    setting_widgets.draw_threshold(
+        defaults, shown, what_if.probe_entropies(asked, on_screen) if needed else None
+    )
 
 
 def _estimate() -> None:
@@ -242,9 +246,9 @@ def _estimate() -> None:
         config = BranchingConfig.from_settings(settings())
     except EabError:
         return  # pressing Run explains it
-    needs = admission.seconds(config, model_choice.name(), worker().remembered)
+    needs = tasks.run_seconds(config, model_choice.name(), worker().remembered)
     about = f", about {human_seconds(needs)}" if needs is not None else ""
-    st.caption(f"Run: at most {counted(admission.most_tokens(config), 'token')}{about}.")
+    st.caption(f"Run: at most {counted(tasks.most_tokens(config), 'token')}{about}.")
 
 
 def _changed_settings() -> int:
@@ -284,6 +288,15 @@ def moved_prompt() -> str:
     return f"Own prompts go to another model: {model}. The story model only continues stories."
 
 
+def draw_progress(live: LiveRun) -> None:
+    """Draw the progress of the run."""
+    live.mark_watched()
+    share, words = session.progress(live)
+    own = live.state.run.started.model.memory_words if live.state.run is not None else ""
+    own = f"{moved_prompt()} {own}".strip()
+    st.progress(share, plain(f"{words}. {own}") if own else words)
+
+
 def _reset_button() -> None:
     changed = _changed_settings()
     st.button(
@@ -303,7 +316,7 @@ def prompt() -> str:
 
 def set_prompt(words: str) -> None:
     """Set the prompt; for callbacks."""
-    board.set_widgets({"prompt": words})
+    session.set_widgets({"prompt": words})
 
 
 def messages() -> tuple[Message, ...]:
@@ -313,7 +326,7 @@ def messages() -> tuple[Message, ...]:
 
 def apply(widgets: dict[str, Any]) -> None:
     """Set these widgets, by their keys without `set_`; for callbacks."""
-    board.set_widgets({f"set_{name}": value for name, value in widgets.items()})
+    session.set_widgets({f"set_{name}": value for name, value in widgets.items()})
 
 
 def settings() -> dict[str, Any]:

@@ -7,11 +7,9 @@ from typing import Final
 import streamlit as st
 
 from app.server import model_cache, rules
-from app.state import polling, status
-from app.state.status import model_download
-from app.widgets import board
-from app.widgets.glossary import plain
-from app.widgets.setting_widgets import KEPT
+from app.state import session
+from app.state.session import KEPT, model_download
+from app.widgets.elements import plain
 from eab.engine.models.packaged import SMOLLM2
 from eab.engine.remote import connection
 from eab.formatting import counted, human_bytes
@@ -63,7 +61,7 @@ def choose(model: str) -> None:
     """Set the widgets to a name that `name` returned; for callbacks."""
     model, weights = split_name(model)
     widgets = {f"set_{widget}": value for widget, value in _widgets_of(model).items()}
-    board.set_widgets({"set_weights": weights, **widgets})
+    session.set_widgets({"set_weights": weights, **widgets})
 
 
 def _widgets_of(model: str) -> dict[str, str]:
@@ -221,7 +219,7 @@ def _draw_missing() -> None:
             st.rerun()  # the button in this fragment started it
         _draw_download()
 
-    polling.fragment(draw_download, _POLL_SECONDS if polled else None)
+    session.fragment(draw_download, _POLL_SECONDS if polled else None)
 
 
 def _draw_download() -> None:
@@ -242,7 +240,7 @@ def _draw_download() -> None:
         st.info("This model is not on this server. Recorded runs can still be opened.")
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def _start_download() -> None:
     model_download().start()
 

@@ -11,10 +11,10 @@ import streamlit as st
 
 from app.server import rules
 from app.server.store import RUNS, Kept, Kind, NamedStore, Saved, default_store
-from app.state import compare, status, tab
+from app.state import compare, session, tab
 from app.state.compare import PastRun
 from app.widgets import controls
-from app.widgets.glossary import plain
+from app.widgets.elements import plain
 from app.widgets.setting_widgets import shown
 from eab import token_text
 from eab.board.still import shorten
@@ -113,13 +113,13 @@ class Gallery(Generic[Kept]):
                 width="stretch",
             )
 
-    @status.errors_as_message()
+    @session.errors_as_message()
     def _rename(self, store: NamedStore[Kept], saved_id: str, key: str) -> None:
         self.on_rename(saved_id, store.rename(saved_id, st.session_state[key]))
         # makes Streamlit send the list again; the browser would keep the old name
         st.session_state[self.chosen] = saved_id
 
-    @status.errors_as_message()
+    @session.errors_as_message()
     def _delete(self, store: NamedStore[Kept], saved_id: str) -> None:
         store.delete(saved_id)
 
@@ -134,7 +134,7 @@ class Gallery(Generic[Kept]):
             width="stretch",
         )
 
-    @status.errors_as_message()
+    @session.errors_as_message()
     def _keep(self, store: NamedStore[Kept], content: Kept, suggested: str) -> None:
         key = self._key("name")
         store.save(st.session_state[key].strip() or suggested, content)
@@ -155,7 +155,7 @@ def upload(
 ) -> None:
     """Draw the widget; `kind` is the file extension, `open_file` gets the content and the name."""
 
-    @status.errors_as_message()
+    @session.errors_as_message()
     def opened() -> None:
         file = st.session_state[key]
         if file is not None:
@@ -242,11 +242,11 @@ def _open_file(data: bytes, name: str) -> None:
 
 def _open(act: Callable[[], None], keep: str = "") -> None:
     """Open a run and set the widgets to it, or say why not; keep the choice in the list `keep`."""
-    status.clear()
+    session.clear()
     try:
         act()
     except EabError as error:
-        status.notify(str(error))
+        session.notify(str(error))
         return
     clear_choices(keep)
     if keep != _SAVED.chosen:  # a saved run can be renamed or deleted next

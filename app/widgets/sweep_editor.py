@@ -8,10 +8,9 @@ import msgspec
 import numpy as np
 import streamlit as st
 
-from app.server import admission
-from app.state.status import worker
+from app.server import tasks
+from app.state.session import KEPT, worker
 from app.widgets import controls
-from app.widgets.setting_widgets import KEPT
 from eab.config import MAX_LABEL, SETTINGS, BranchingConfig, PolicyName
 from eab.errors import ConfigError
 from eab.formatting import counted, human_seconds
@@ -261,10 +260,10 @@ def check_plan(plan: Plan) -> None:
 
 def _time_words(items: Sequence[Item], model_name: str) -> str:
     """About how long the items take, as a text; empty if that is unknown."""
-    timed, where = admission.timed_cells(model_name, worker().remembered), "from earlier runs here"
+    timed, where = tasks.timed_cells(model_name, worker().remembered), "from earlier runs here"
     recorded = bundled_runs.tuning()
     if not timed and model_name == recorded.model_name:
         timed = [cell for cell in recorded.cells if cell.made == "run"]
         where = "at the speed of the recorded sweep"
-    seconds = admission.sweep_seconds(items, timed)
+    seconds = tasks.sweep_seconds(items, timed)
     return f"; about {human_seconds(seconds)}, {where}" if seconds else ""

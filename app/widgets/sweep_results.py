@@ -11,15 +11,20 @@ import streamlit as st
 
 from app.server import model_cache
 from app.server.store import SWEEPS, default_sweep_store
-from app.state import status, tab, tuning
-from app.state.slot import Entry
-from app.state.tuning import PILOT
+from app.state import session, slot, tab
+from app.state.session import KEPT
+from app.state.slot import PILOT, Entry
 from app.widgets import controls, model_choice, sweep_editor
-from app.widgets.charts import draw, metrics
-from app.widgets.glossary import plain
+from app.widgets.elements import (
+    draw_chart,
+    metrics,
+    plain,
+    show_problems,
+    start_button,
+    stop_button,
+)
 from app.widgets.open_menu import Gallery, upload
-from app.widgets.setting_widgets import KEPT, choose_one
-from app.widgets.status_line import show_problems, start_button, stop_button
+from app.widgets.setting_widgets import choose_one
 from eab import token_text
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import ConfigError
@@ -55,7 +60,7 @@ def draw_open(displayed: Entry[TuningReport]) -> None:
     """
     report = displayed.state
     part = f": {report.made}" if report.missing else ""
-    name = plain(token_text.visible(tuning.displayed_name()))
+    name = plain(token_text.visible(slot.displayed_name()))
     with st.container(horizontal=True, vertical_alignment="center", width="content"):
         st.caption(f"**{name}{part}**", width="content")
         popover = st.popover("Open", icon=":material/folder_open:", on_change="rerun", key=_OPEN)
@@ -66,14 +71,14 @@ def draw_open(displayed: Entry[TuningReport]) -> None:
         with own:
             _of_this_tab(report)
         with saved:
-            _SAVED.draw(report if report.cells else None, tuning.displayed_name())
+            _SAVED.draw(report if report.cells else None, slot.displayed_name())
         with file:
-            upload("Open a sweep file", "gz", "tune_upload", tuning.open_file, MAX_UPLOAD_MIB)
+            upload("Open a sweep file", "gz", "tune_upload", slot.open_file, MAX_UPLOAD_MIB)
 
 
 def _of_this_tab(report: TuningReport) -> None:
-    st.session_state[_SHOWN] = tuning.displayed_name()
-    st.radio("Sweeps of this tab", tuning.names(), key=_SHOWN, on_change=_show)
+    st.session_state[_SHOWN] = slot.displayed_name()
+    st.radio("Sweeps of this tab", slot.names(), key=_SHOWN, on_change=_show)
     if report.plan is not None:
         st.button(
             "Use its settings",
@@ -86,14 +91,14 @@ def _of_this_tab(report: TuningReport) -> None:
 
 
 def _show() -> None:
-    tuning.show(st.session_state[_SHOWN])
+    slot.show(st.session_state[_SHOWN])
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def _open_saved() -> None:
     sweep_id = st.session_state[_SAVED.chosen]
     if sweep_id is not None:
-        tuning.open_saved(sweep_id)
+        slot.open_saved(sweep_id)
 
 
 _SAVED: Final[Gallery[TuningReport]] = Gallery(SWEEPS, default_sweep_store, _open_saved)
@@ -156,7 +161,7 @@ def draw_heat_map(
     same = [name for name in varying(point.config for point in every) if name not in (across, down)]
     drawn = f"{key}-{gain.column}-{len(cells)}-{across}-{down}-{len(shown)}"
     with chart:
-        draw(
+        draw_chart(
             "",
             f"{gain.label} with {pictures.setting_words(shown[0].config, same)}."
             if same and shown
@@ -247,7 +252,7 @@ def draw_cell(points: Sequence[SettingPoint], cells: Sequence[Cell], model_name:
             help=missing or "Repeats this run on Explore; the same seed gives the same tree.",
         )
         use_button("tune_use", chosen.prompt, chosen.config, model_name)
-    if opened and not status.message():
+    if opened and not session.message():
         st.switch_page(EXPLORE)
 
 
@@ -272,7 +277,7 @@ def _measures(cell: Cell) -> dict[str, str]:
     }
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def _open_tree(cell: Cell, model_name: str) -> None:
     tab.current()  # gives a new tab its first run before another one is started
     tab.start(cell.prompt, cell.config, model_name)
@@ -293,7 +298,7 @@ def use_button(key: str, prompt: str, config: BranchingConfig, model_name: str) 
 
 
 def _use(prompt: str, config: BranchingConfig, model_name: str) -> None:
-    status.clear()
+    session.clear()
     tab.current()  # gives a new tab its first run before its widgets are set
     controls.fill_from(prompt, config, model_name)
 
@@ -319,7 +324,7 @@ def ensure_target() -> None:
 
 
 def draw_recommender(piloting: bool) -> None:
-    """Draw the recommender; `polling.watch` says when to read what is active."""
+    """Draw the recommender; `session.watch` says when to read what is active."""
     _bar(piloting)
     sweep_editor.own_prompts(sweep_editor.PILOT_SET)
     PILOT.watch(piloting)
@@ -357,7 +362,7 @@ def _wanted() -> tuple[Wanted, float]:
     return kind, float(st.session_state[_NUMBER])
 
 
-@status.errors_as_message()
+@session.errors_as_message()
 def _predict() -> None:
     config = pilot_config(sweep_editor.base(), *_wanted())
     grid = Grid({"entropy_threshold": THRESHOLDS}, config, _SEEDS)
@@ -378,6 +383,6 @@ def _recommended(cells: Sequence[Cell], key: str, model_name: str) -> None:
     st.table(text_table(advice.rows(), HEADINGS))
     figure = pilot_figure(cells, wanted, number, advice)
     words = f"{wanted.capitalize()} per run at each threshold; dashed: the target."
-    draw("", words, figure, "pilot", f"{key}-{wanted}-{number}-{len(cells)}")
+    draw_chart("", words, figure, "pilot", f"{key}-{wanted}-{number}-{len(cells)}")
     first = min(cells, key=lambda cell: (len(cell.prompt_id), cell.prompt_id))
     use_button("tune_use_recommended", first.prompt, advice.config, model_name)

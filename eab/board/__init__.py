@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 STATIC: Final = Path(__file__).parent / "static"
-Host = Literal["streamlit", "widget", "page", "site", "worker"]
+Host = Literal["streamlit", "widget", "page", "worker"]
 
-_STYLES: Final = ("board", "tree", "charts", "controls", "details", "screens")  # in order
+_STYLES: Final = ("board", "pictures", "controls", "details", "screens")  # in order
 _COMMENT: Final = re.compile(r"^ *(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/)\n", re.MULTILINE)
 _IMPORT: Final = re.compile(r'^import \{([\w\s,]+)\} from "(\.{1,2}/[\w/.]+\.js)";\n', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=(?:(?:async )?function|class|const) (\w+))", re.MULTILINE)

@@ -3,7 +3,7 @@ chart, a sentence and tables.
 
 - slab: each path reserves memory for its longest possible text, prompt + max_new_tokens, when it
   starts, and copies all it reads, as on a server that reserves the maximum (computed).
-- blocks: rows are allocated in blocks; paths share full blocks (`eab.engine.caches.blocks`).
+- blocks: rows are allocated in blocks; paths share full blocks (`eab.engine.caches.ledger`).
 - tree: the run's own cache; paths share single rows, and it grows by r steps (measured).
 
 Under all three schemes, different runs share nothing.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from eab.config import AllocationStep
-from eab.engine.caches.blocks import BLOCK_SIZE, BlockLedger
+from eab.engine.caches.ledger import BLOCK_SIZE, BlockLedger
 from eab.errors import ConfigError, RecordError
 from eab.formatting import counted, human_bytes, listed, with_ratio
 from eab.run import RunState

@@ -11,7 +11,7 @@ The columns of the tables:
   a boundary may take another token.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
@@ -53,6 +53,19 @@ class ServingRequest(NamedTuple):
 
     prompt: str
     new_tokens: int
+
+
+def requests_of(rows: Iterable[tuple[str | None, int | None]]) -> tuple[ServingRequest, ...]:
+    """The rows of a table of requests. Raises ConfigError if a row is incomplete."""
+    requests = []
+    for number, (prompt, new_tokens) in enumerate(rows, start=1):
+        if prompt is None or new_tokens is None:
+            raise ConfigError(
+                f"request {number} is incomplete; give a prompt and a number of new tokens, or "
+                "delete the row"
+            )
+        requests.append(ServingRequest(str(prompt), int(new_tokens)))
+    return tuple(requests)
 
 
 def request_name(number: int) -> str:

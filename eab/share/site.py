@@ -103,7 +103,7 @@ def site_files() -> dict[str, bytes]:
 
 def index_page() -> str:
     """The first screen; its live panel expects the story model beside it."""
-    style, script = stylesheet("page", "site"), javascript("site")
+    style, script = stylesheet("page"), javascript("page")
     recordings = bundled_runs.recordings()
     runs = {
         recording.file.removesuffix(SUFFIX): fold(bundled_runs.events_of(recording))
@@ -363,7 +363,6 @@ def _cells(row: Sequence[str], kind: str) -> str:
 
 
 def _page(title: str, parts: Sequence[str]) -> str:
-    files = (STATIC / f"{name}.css" for name in ("page", "site"))  # without the board's
-    style = "".join(file.read_text(encoding="utf-8") for file in files)
+    style = (STATIC / "page.css").read_text(encoding="utf-8")  # without the board's
     body = _PAGE.format(title=escape(title), content="\n".join(parts))
     return document(f"{escape(title)} - EAB Explorer", style, body, "img-src data:")

@@ -8,7 +8,7 @@ import pytest
 
 from eab.board import STATIC, Host, javascript, stylesheet
 
-HOSTS: tuple[Host, ...] = ("streamlit", "widget", "page", "site")
+HOSTS: tuple[Host, ...] = ("streamlit", "widget", "page")
 
 
 def joined(folder: Path, **modules: str) -> str:
@@ -35,9 +35,7 @@ def test_every_module_and_style_is_used() -> None:
         assert file.stem in HOSTS or f"const ${file.stem} = " in scripts, file.name
     styles = stylesheet()
     for file in STATIC.glob("*.css"):
-        assert file.stem in ("page", "site") or file.read_text(encoding="utf-8") in styles, (
-            file.name
-        )
+        assert file.stem == "page" or file.read_text(encoding="utf-8") in styles, file.name
 
 
 def test_the_worker_has_every_module_of_the_live_model() -> None:

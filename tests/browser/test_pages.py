@@ -16,7 +16,7 @@ from cut_words import cut_words, empty_boxes
 from playwright.sync_api import Locator, Page, expect
 from reachable import unreachable
 
-from app.widgets.charts import FOLDER
+from app.widgets.elements import FOLDER
 from eab.labs.bmc import EXPERIMENTS
 from eab.lessons import bundled_runs
 

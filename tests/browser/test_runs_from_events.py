@@ -41,8 +41,7 @@ STEPS: Final[list[AllocationStep]] = [AUTO, 1, 7, 256]
 _OF_PYTHON: Final = {"file", "labels", "deciding"}  # what hosts bring along
 _HOST: Final = """
 import { Feed, boardMessage, fold } from "./messages.js";
-import { resimulate } from "./resimulate.js";
-import { Trace } from "./trace.js";
+import { resimulate, Trace } from "./resimulate.js";
 import { WhatIf } from "./what_if_messages.js";
 globalThis.called = {
   message: (events, since) => boardMessage(fold(events), since),

@@ -8,7 +8,6 @@ import pytest
 from made_runs import events_of, leaves_at, run_of
 from policies import BY_STEP, FORKING
 
-from app.widgets.results import as_python
 from eab.api.branching import EntropyAdaptiveBranching
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
@@ -19,6 +18,7 @@ from eab.lessons.checks.policy import TableModel, random_table
 from eab.run import RunState, fold, record
 from eab.run.events import Event, PathFinished, Predicted, RunEnded, StepTimed
 from eab.run.threshold import longer
+from eab.share.exports import as_python
 
 CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=8, max_new_tokens=10)
 

@@ -23,7 +23,7 @@ LONG = {"prompt": PROMPT, "seed": 1, "max_new_tokens": 60, "max_paths": 16, "min
 ENDLESS = LONG | {"max_new_tokens": 256, "max_paths": 64, "cache": "recompute"}
 UNWATCHED = 5.0  # seconds without a viewer after which a run is stopped, instead of two minutes
 IMPATIENT = (
-    f"from app.server import live_run; live_run.UNWATCHED_SECONDS = {UNWATCHED};"
+    f"from app.server import tasks; tasks.UNWATCHED_SECONDS = {UNWATCHED};"
     "from app.serve import main; main()"
 )
 

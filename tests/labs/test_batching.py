@@ -6,6 +6,7 @@ import pytest
 from schedules import CONTINUOUS, STEADY, compared, passes
 
 from eab.analysis.schedule import RunInPass, ScheduledPass
+from eab.errors import ConfigError
 from eab.figures.schedule import TimedPass, now_figure, rate
 from eab.labs.batching import (
     MAX_NEW_TOKENS,
@@ -15,6 +16,7 @@ from eab.labs.batching import (
     ServingRequest,
     Workload,
     pass_rows,
+    requests_of,
     requests_table,
     schedules,
     shown,
@@ -120,3 +122,12 @@ def test_the_ways_differ_in_how_they_group_requests() -> None:
         "static batches": [[0, 1], [2, 3], [4]],
         "one by one": [[0], [1], [2], [3], [4]],
     }
+
+
+@pytest.mark.parametrize("row", [(None, 8), ("a", None)])
+def test_an_incomplete_row_of_requests_is_explained(
+    row: tuple[str | None, int | None],
+) -> None:
+    with pytest.raises(ConfigError, match="request 2 is incomplete; give a prompt"):
+        requests_of([("a", 8), row])
+    assert requests_of([("a", 8)]) == (ServingRequest("a", 8),)

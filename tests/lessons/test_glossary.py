@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.widgets.glossary import linked, terms
+from app.widgets.elements import linked, terms
 from eab.lessons.lesson_files import lessons
 
 LINK = re.compile(r"\[([^\]]*)\]\(#term-[a-z0-9-]+\)")

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from app.widgets.glossary import terms
+from app.widgets.elements import terms
 from eab.lessons.lesson import ExerciseSection, QuestionSection, ReadingSection
 from eab.lessons.lesson_files import lessons
 

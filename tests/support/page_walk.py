@@ -14,7 +14,7 @@ from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 from waiting import wait_until
 
-from app.state.status import worker
+from app.state.session import worker
 from eab.lessons import bundled_runs
 
 # Otherwise, each new tab would read the metadata of all installed packages to find components.

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from app.server.live_run import LiveTask
+from app.server.tasks import LiveTask
 
 Found = TypeVar("Found")
 

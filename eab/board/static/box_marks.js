@@ -7,10 +7,10 @@
 /** @import { ViewState } from "./view_state.js" */
 import { diamond, set, shape } from "./elements.js";
 import { hasMissed, missedFork } from "./fork_reasons.js";
+import { percent } from "./formatting.js";
 import { labelAt, signOf } from "./labels.js";
 import { BOX, LINE } from "./layout.js";
 import { placeIn, textProbability, textsAt, weightAt } from "./paths.js";
-import { percent } from "./text.js";
 
 const LEAST_NAMED = 0.005; // weight
 

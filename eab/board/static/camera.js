@@ -2,9 +2,9 @@
 
 /** @import { TreeView } from "./tree.js" */
 /** @import { Path } from "./types.d.ts" */
+import { FONT_SIZE } from "./elements.js";
 import { BOX, MARKS_DRAWN } from "./layout.js";
 import { statusAt } from "./paths.js";
-import { FONT_SIZE } from "./text.js";
 
 const MARGIN = 12;
 const READABLE = 0.85; // scale; texts are shortened before they are drawn smaller (fitting.js)

@@ -2,8 +2,7 @@
 
 /** @import { Run } from "./run.js" */
 /** @import { RunEvent } from "./types.d.ts" */
-import { apart, counted, excerpt, fixed, humanBytes, percentage } from "./formatting.js";
-import { visible } from "./token_text.js";
+import { apart, counted, excerpt, fixed, humanBytes, percentage, visible } from "./formatting.js";
 
 const PROMPT_LONGEST = 120; // characters
 const NO_NUMBERS = /[^\p{L}\p{N}\p{M}]+/gu;

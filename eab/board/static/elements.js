@@ -1,4 +1,5 @@
-// Creates HTML and SVG elements, and buttons, instead of parsing text, so model output stays text.
+// Creates HTML and SVG elements, and buttons, instead of parsing text, so model output stays text; and
+// measures texts in pixels and cuts them to a width.
 
 /** @import { Attributes } from "./types.d.ts" */
 
@@ -108,4 +109,64 @@ export function button(content, title, label, action) {
  */
 export function setPressed(node, pressed) {
   node.setAttribute("aria-pressed", String(pressed));
+}
+
+export const FONT_SIZE = 13; // px, as `.label` in pictures.css
+
+const SAMPLE = "The quick brown fox jumps over the lazy dog, and then it sleeps in the sun.";
+
+const pen = /** @type {CanvasRenderingContext2D} */ (
+  document.createElement("canvas").getContext("2d")
+);
+const widths = /** @type {Map<string, number>} */ (new Map());
+let measuredFamily = "";
+let meanWidth = 0; // px per character; 0 until measured
+
+/** @param {string} family */
+export function setTextFont(family) {
+  if (measuredFamily === family) return;
+  measuredFamily = family;
+  pen.font = `${FONT_SIZE}px ${family}`;
+  widths.clear();
+  meanWidth = 0;
+}
+
+/**
+ * The width in pixels. A canvas measures without laying out the page, and each character only once.
+ * @param {string} text
+ */
+export function textWidth(text) {
+  let sum = 0;
+  for (const character of text) {
+    let width = widths.get(character);
+    if (width === undefined) {
+      width = pen.measureText(character).width;
+      widths.set(character, width);
+    }
+    sum += width;
+  }
+  return sum;
+}
+
+/** The mean width of a character, in pixels. */
+export function characterWidth() {
+  meanWidth ||= textWidth(SAMPLE) / SAMPLE.length;
+  return meanWidth;
+}
+
+/**
+ * The text, or as much of its start as fits.
+ * @param {string} text
+ * @param {number} room pixels
+ */
+export function clip(text, room) {
+  const more = textWidth("…");
+  let [width, at, end] = [0, 0, 0]; // end: of the part that fits with the ellipsis
+  for (const character of text) {
+    width += textWidth(character);
+    if (width > room) return end ? `${text.slice(0, end)}…` : "";
+    at += character.length;
+    if (width + more <= room) end = at;
+  }
+  return text;
 }

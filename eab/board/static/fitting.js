@@ -8,6 +8,7 @@
 /** @import { Arrangement, BoxSizes, Layout, Path, Size } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
 import { SMALLEST_WHOLE, TINY } from "./camera.js";
+import { characterWidth, FONT_SIZE } from "./elements.js";
 import { wrapped } from "./label.js";
 import {
   arranged,
@@ -23,7 +24,6 @@ import {
   treeOrder,
 } from "./layout.js";
 import { childrenOf } from "./paths.js";
-import { characterWidth, FONT_SIZE } from "./text.js";
 
 const MOST_WHOLE = 100; // texts; more are not folded one by one
 const SMALLEST = 11 / FONT_SIZE; // scale; texts are folded before they are drawn in less than 11 px

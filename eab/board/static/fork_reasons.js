@@ -4,8 +4,8 @@
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path, Token } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
+import { percent } from "./formatting.js";
 import { isOfFork, placeIn } from "./paths.js";
-import { percent } from "./text.js";
 
 /** The policies that fork where the entropy reaches the threshold. */
 const THRESHOLD_POLICIES = ["fair", "original"];

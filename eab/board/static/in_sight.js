@@ -5,10 +5,10 @@
 /** @import { TreeView } from "./tree.js" */
 /** @import { Path, Point, Size } from "./types.d.ts" */
 import { set, shape } from "./elements.js";
+import { percent } from "./formatting.js";
 import { BOX, MARKS_DRAWN } from "./layout.js";
 import { edgeCurve, edgeWidth } from "./path_box.js";
 import { childrenOf, statusAt, weightAt } from "./paths.js";
-import { percent } from "./text.js";
 
 const FEW = 48; // boxes; up to this many, all are drawn wherever they are
 const MARGIN = 60; // px around the picture, so boxes exist before they scroll in

@@ -7,9 +7,9 @@
 import { weightWords } from "./box_marks.js";
 import { button, element, wordButton } from "./elements.js";
 import { effectWords, forkReason, forkWords } from "./fork_reasons.js";
+import { bytes, natsOf, percent } from "./formatting.js";
 import { markNames, signOf } from "./labels.js";
 import { lineOf, statusAt, tokenCountAt, weightAt } from "./paths.js";
-import { bytes, natsOf, percent } from "./text.js";
 
 /**
  * The most likely tokens at a place, each with a bar for its probability.

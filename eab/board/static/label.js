@@ -1,7 +1,7 @@
 // The words in a box: broken into lines, with the middle left out if the text is too long.
 
 /** @import { Cell, Label } from "./types.d.ts" */
-import { characterWidth, textWidth } from "./text.js";
+import { characterWidth, textWidth } from "./elements.js";
 
 const ELLIPSIS = [" …", " "]; // a line may end after it
 const ELLIPSIS_LENGTH = 3;

@@ -1,8 +1,8 @@
 // The places of the boxes of the tree: left to right, one row per leaf, parents centred on their
 // children. fitting.js finds how much text each box holds. Units are CSS pixels at scale 1.
 
-/** @import { Arrangement, BoxSizes, Layout, Path } from "./types.d.ts" */
 /** @import { FittedText } from "./label.js" */
+/** @import { Arrangement, BoxSizes, Layout, Path } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
 import { wrapTokens } from "./label.js";
 import { childrenOf } from "./paths.js";

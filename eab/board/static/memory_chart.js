@@ -19,8 +19,8 @@ import {
   ticks,
 } from "./chart_frame.js";
 import { set, shape } from "./elements.js";
+import { bytes } from "./formatting.js";
 import { tokenCountAt } from "./paths.js";
-import { bytes } from "./text.js";
 
 const GAP = 56; // between the two parts, for the numbers of the second axis
 const DIGIT = 7; // px; bars have no path numbers if the longest number has no room

@@ -1,7 +1,6 @@
 // Messages to the board, made from events in the browser: what eab/board/messages.py does in Python.
 
-/** @import { Message, PathMessage, RunEvent, RunPath, StepMessage, TokenTuple } from "./types.d.ts" */
-/** @import { RunToken } from "./types.d.ts" */
+/** @import { Message, PathMessage, RunEvent, RunPath, RunToken, StepMessage, TokenTuple } from "./types.d.ts" */
 import {
   captions,
   captionsNow,
@@ -10,9 +9,16 @@ import {
   originWords,
   separateBytes,
 } from "./captions.js";
-import { ending, excerpt, roundEven } from "./formatting.js";
+import {
+  characterLength,
+  ending,
+  excerpt,
+  roundEven,
+  toBytes,
+  visible,
+  visibleJoin,
+} from "./formatting.js";
 import { Run } from "./run.js";
-import { characterLength, toBytes, visible, visibleJoin } from "./token_text.js";
 
 const SHARES = 100_000;
 const PROMPT_START = 80; // characters

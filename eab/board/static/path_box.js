@@ -11,11 +11,11 @@ import {
   Strip,
   weightWords,
 } from "./box_marks.js";
-import { set, shape } from "./elements.js";
+import { clip, set, shape } from "./elements.js";
+import { percent } from "./formatting.js";
 import { labelAt } from "./labels.js";
 import { BOX, LINE, labelOf, MARKS_DRAWN } from "./layout.js";
 import { lineOf, statusAt, textOf, textsAt, tokenCountAt, weightAt } from "./paths.js";
-import { clip, percent } from "./text.js";
 
 const TEXT_X = 13;
 const BASELINE = 15; // of the first line, from the top of the box

@@ -1,9 +1,14 @@
 // A path after a step, and its children; and paths with the same answer, drawn as one box: it shows
 // the heaviest text, from the fork below which all texts give that answer. Such a box is a path of its
 // own, with `joined`.
+//
+// `Branches` says which are drawn. Branches of small weight, and the lightest texts of a tree that has no
+// room for all, are folded: a mark at their fork stands for them until it is clicked. Texts with the same
+// answer can be joined into one box. The user can hide other branches.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path, Status } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 
 /** How many of its tokens exist after the step. @param {Path} path @param {number} step */
 export function tokenCountAt(path, step) {
@@ -141,4 +146,202 @@ export function childrenOf(paths) {
     else children.set(path.parent, [path]);
   }
   return children;
+}
+
+const LIGHT = 0.01; // of the total probability
+const LIGHT_BESIDE_OTHERS = 0.25; // of the mean weight, in a tree of many texts
+
+export class Branches {
+  /** @param {RunStore} store @param {ViewState} view */
+  constructor(store, view) {
+    this.store = store;
+    this.view = view;
+    /** Whether small branches are folded. */
+    this.folds = true;
+    /** Whether texts with the same answer are one box. */
+    this.joins = false;
+    /** Paths that the user hid, with all that grew from them. @type {Set<number>} */
+    this.hidden = new Set();
+    /** Paths whose branches are all drawn. @type {Set<number>} */
+    this.opened = new Set();
+    /** The folded paths, by the last path before them that is drawn. @type {Map<number, Path[]>} */
+    this.byFork = new Map();
+    /** The boxes of several texts, by each of their paths. @type {Map<number, Path>} */
+    this.boxes = new Map();
+    /** All paths that have no box of their own. @type {Set<number>} */
+    this.folded = new Set();
+    /** Texts that may be one box, by the path that they grew from. @type {Map<number, Path[]>} */
+    this.agreeing = new Map();
+    /** The paths in view, and their boxes; null until they are asked for. */
+    this.lookedAt = /** @type {Path[] | null} */ (null);
+    this.drawnBoxes = /** @type {Path[] | null} */ (null);
+    /** Counts the changes of which branches are drawn, and of the paths. */
+    this.changes = 0;
+  }
+
+  clear() {
+    this.hidden.clear();
+    this.opened.clear();
+    this.forget();
+  }
+
+  forget() {
+    for (const map of [this.byFork, this.boxes, this.folded, this.agreeing]) map.clear();
+    this.lookedAt = this.drawnBoxes = null;
+    this.changes += 1;
+  }
+
+  /** Find the branches to fold and the texts to join; paths or weights may have changed. */
+  update() {
+    this.forget();
+    const { paths, sides } = this.store;
+    if (sides) return;
+    this.agreeing = agreeingTexts(this.store);
+    const isSmall = this.smallness();
+    for (const path of inTreeOrder([...paths.values()])) {
+      const { id, parent } = path;
+      const box = this.boxes.get(parent);
+      const texts = this.joins && !this.opened.has(id) ? this.agreeing.get(id) : undefined;
+      if (box) this.putInto(box, path);
+      else if (this.folded.has(parent)) this.fold(path, this.forkOf(parent));
+      else if (parent >= 0 && !this.opened.has(parent) && isSmall(path)) this.fold(path, parent);
+      else if (texts) this.boxes.set(id, joinedPath(this.store, path, texts));
+    }
+  }
+
+  /**
+   * @param {Path} box of the path's parent
+   * @param {Path} path
+   */
+  putInto(box, path) {
+    box.joined?.all.push(path);
+    this.boxes.set(path.id, box);
+    this.folded.add(path.id);
+  }
+
+  /** @param {Path} path @param {number} fork the last path before it that is drawn */
+  fold(path, fork) {
+    const folded = this.byFork.get(fork);
+    if (folded) folded.push(path);
+    else this.byFork.set(fork, [path]);
+    this.folded.add(path.id);
+  }
+
+  /** @param {number} id of a folded path */
+  forkOf(id) {
+    let fork = id;
+    while (this.folded.has(fork)) fork = this.store.paths.get(fork)?.parent ?? -1;
+    return fork;
+  }
+
+  /**
+   * Fold the text of least weight that is drawn, with the paths that lead only to it; of equal
+   * texts, one after most forks. What the user opened or selected stays.
+   * @returns {boolean} whether there was one to fold
+   */
+  foldLightest() {
+    const drawn = this.drawn();
+    const children = childrenOf(drawn);
+    const texts = drawn
+      .filter((path) => !children.has(path.id) && path !== this.view.box)
+      .map((path) => ({ ...this.wayTo(path, children), weight: path.weights.at(-1)?.weight ?? 1 }))
+      .filter(({ top }) => top.parent >= 0 && !this.opened.has(top.parent));
+    texts.sort((a, b) => a.weight - b.weight || b.forks - a.forks);
+    if (!this.folds || !texts.length) return false;
+    const [{ top }] = texts;
+    for (const path of this.store.grownFrom(top.id)) {
+      this.byFork.delete(path.id);
+      this.fold(path, top.parent);
+    }
+    this.drawnBoxes = null;
+    this.changes += 1;
+    return true;
+  }
+
+  /**
+   * The first path that leads only to this text, and the number of forks before the text.
+   * @param {Path} text @param {Map<number, Path[]>} children drawn ones, by their parent
+   */
+  wayTo(text, children) {
+    const way = [...this.store.lineageOf(text.id)];
+    const shared = way.findIndex((id) => (children.get(id)?.length ?? 0) > 1);
+    const top = this.store.paths.get(way[Math.max(0, shared - 1)]) ?? text;
+    return { top: shared < 0 ? { ...top, parent: -1 } : top, forks: way.length };
+  }
+
+  /** Which paths are too small to be drawn. */
+  smallness() {
+    const { paths } = this.store;
+    const leaves = [...paths.values()].filter(({ status }) => status !== "forked").length;
+    const light = Math.min(LIGHT, LIGHT_BESIDE_OTHERS / Math.max(1, leaves));
+    const dropped = this.store.droppedPaths();
+    return (/** @type {Path} */ { id, status, weights }) =>
+      this.folds &&
+      status !== "given" &&
+      (dropped.has(id) || (weights.at(-1)?.weight ?? 1) < light);
+  }
+
+  /** Whether all branches are drawn. */
+  get areAllDrawn() {
+    return !this.hidden.size && !this.folded.size;
+  }
+
+  /** All paths in view, including folded and joined ones; cached until `update`. */
+  inView() {
+    const { paths } = this.store;
+    this.lookedAt ??= [...paths.values()].filter(({ id }) => this.view.isLookedAt(id));
+    return this.lookedAt;
+  }
+
+  /** The paths that have a box, as the box shows them; cached until `update`. */
+  drawn() {
+    this.drawnBoxes ??= this.inView()
+      .filter(({ id }) => !this.folded.has(id))
+      .map((path) => this.boxOf(path));
+    return this.drawnBoxes;
+  }
+
+  /** The box of a path, or of the texts that it is joined with. @param {Path} path */
+  boxOf(path) {
+    return this.boxes.get(path.id) ?? path;
+  }
+
+  /** Whether the words of a path are in the picture. @param {Path} path */
+  isShown(path) {
+    return this.drawn().some((box) => lineOf(box).includes(path));
+  }
+
+  /** Whether a path is in a branch that the user hid. @param {number} id */
+  isHidden(id) {
+    if (!this.hidden.size) return false;
+    return [...this.store.lineageOf(id)].some((ancestor) => this.hidden.has(ancestor));
+  }
+
+  /**
+   * The folded texts after this path, not counting those that start after the cursor.
+   * @param {number} id
+   */
+  foldedAt(id) {
+    const { cursor } = this.view;
+    const begun = (this.byFork.get(id) ?? []).filter(({ born }) => born <= cursor);
+    const ends = begun.filter((path) => statusAt(path, cursor) !== "forked");
+    const texts = ends.filter((path) => statusAt(path, cursor) !== "pruned");
+    const weight = texts.reduce((sum, path) => sum + weightAt(path, cursor), 0);
+    return { count: (texts.length ? texts : ends).length, weight };
+  }
+
+  /** Draw all branches: fold, join and hide none. */
+  showAll() {
+    this.hidden.clear();
+    this.opened.clear();
+    this.folds = this.joins = false;
+  }
+
+  /** @returns {boolean} whether there are texts with the same answer */
+  toggleJoins() {
+    if (!this.agreeing.size) return false;
+    this.joins = !this.joins;
+    for (const id of this.agreeing.keys()) this.opened.delete(id);
+    return true;
+  }
 }

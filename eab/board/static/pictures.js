@@ -1,8 +1,7 @@
 // Saves a picture of the board as a file: a standalone SVG, or a PNG of it.
 
 /** @import { PictureFrame } from "./types.d.ts" */
-import { element, set, shape } from "./elements.js";
-import { FONT_SIZE, textWidth } from "./text.js";
+import { element, FONT_SIZE, set, shape, textWidth } from "./elements.js";
 
 const STYLES = [
   "display",

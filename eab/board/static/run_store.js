@@ -2,9 +2,7 @@
 // this module knows how paths, tokens and steps are laid out in a message. Records may arrive
 // twice, late or not at all.
 
-/** @import { Candidate, Deciding, DecidingMessage, Message, Offers, Path, PathMessage } from "./types.d.ts" */
-/** @import { Labels, LabelsMessage, RunInfo, Sentences, Side, Step } from "./types.d.ts" */
-/** @import { StepMessage, Token, TokenPlace, TokenTuple } from "./types.d.ts" */
+/** @import { Candidate, Deciding, DecidingMessage, Labels, LabelsMessage, Message, Offers, Path, PathMessage, RunInfo, Sentences, Side, Step, StepMessage, Token, TokenPlace, TokenTuple } from "./types.d.ts" */
 import { childrenOf, inTreeOrder, isOfFork } from "./paths.js";
 
 // Probabilities arrive as integers in units of 1 / SHARES (`SHARES` in eab/board/messages.py).

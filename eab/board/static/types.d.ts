@@ -6,8 +6,8 @@
 
 import type { Board } from "./board.js";
 import type { Commands } from "./commands.js";
-import type { Shown } from "./page_run.js";
-import type { Tour } from "./tour.js";
+import type { Tour } from "./streamlit.js";
+import type { Shown } from "./what_if_messages.js";
 
 // ---- the message
 

@@ -4,12 +4,11 @@
 /** @import { PageName } from "./drawer.js" */
 /** @import { RunStore } from "./run_store.js" */
 /** @import { LabelRule, Layout, Path, Size } from "./types.d.ts" */
-import { Branches } from "./branches.js";
 import { FittedTexts } from "./label.js";
 import { EMPTY_LAYOUT } from "./layout.js";
-import { lineOf, textsAt } from "./paths.js";
+import { Branches, lineOf, textsAt } from "./paths.js";
 
-const CHART_TEXT = 11.5; // px, as `.tick-label` in charts.css
+const CHART_TEXT = 11.5; // px, as `.tick-label` in pictures.css
 const RING = { smallest: 7, largest: 13 }; // px, radius; its area grows with the share
 
 export class ViewState {

@@ -1,13 +1,13 @@
-// The message to a board about a finished run at another threshold or growth step r, computed in the
-// browser. Its sentences are those of eab/figures/run_comparison.py.
+// A finished run on its board, which recomputes it at another threshold or growth step r by itself. The
+// sentences of the message are those of eab/figures/run_comparison.py.
 
+/** @import { Board } from "./board.js" */
 /** @import { Run } from "./run.js" */
 /** @import { Message, RunEvent, RunStep, StepMessage, Unknown, WhatIfRequest } from "./types.d.ts" */
 import { sourceOf } from "./captions.js";
 import { counted, fixed, humanBytes, listed } from "./formatting.js";
 import { boardMessage, fold } from "./messages.js";
-import { canBeResimulated, resimulate } from "./resimulate.js";
-import { Trace } from "./trace.js";
+import { canBeResimulated, resimulate, Trace } from "./resimulate.js";
 
 const STEP = 0.01; // nats
 
@@ -187,4 +187,86 @@ function treeOf({ paths }) {
 /** @param {Run} run */
 function sizeOf(run) {
   return `${counted(run.forks().length, "fork")}, ${counted(run.leaves().length, "path")}`;
+}
+
+const PAUSE_MS = 300; // after which the user has chosen a threshold
+/** @type {WhatIfRequest} */
+const AS_RECORDED = { threshold: null, r: null };
+
+/** The content of a data block. @param {string | null} packed gzipped, in base64 */
+export function unzipped(packed) {
+  if (!("DecompressionStream" in globalThis)) {
+    throw new Error("This page needs a newer browser: one that can unpack its data.");
+  }
+  const text = atob(packed ?? "");
+  const bytes = new Uint8Array(text.length); // a loop, because `Uint8Array.from` takes ten times as long
+  for (let at = 0; at < text.length; at += 1) bytes[at] = text.charCodeAt(at);
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream);
+}
+
+/**
+ * Show a run, and recompute it when the user moves its threshold.
+ * @param {Board} board @param {Message} message
+ * @param {WhatIf | null} whatIf of its events; null: it cannot be recomputed here
+ */
+export function showRun(board, message, whatIf, request = message.asked ?? AS_RECORDED) {
+  const show = (/** @type {WhatIfRequest} */ at) => {
+    board.update(whatIf?.message(message, at) ?? message);
+  };
+  board.onWhatIf = show;
+  show(request);
+  return show;
+}
+
+/** Shows the messages of a host in Python, which sends the events of a finished run once. */
+export class Shown {
+  /** @param {Board} board */
+  constructor(board) {
+    this.board = board;
+    this.key = ""; // of the run whose events are known
+    this.packed = "";
+    /** @type {WhatIf | null} */
+    this.whatIf = null;
+    /** @type {Message | null} */
+    this.latest = null;
+    /** What the user asked for, until the host is told. @type {WhatIfRequest | undefined} */
+    this.asked = undefined;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.pause = undefined;
+  }
+
+  /**
+   * @param {Message} message
+   * @param {string | undefined} packed events of the run, if this message has them
+   * @param {(request: WhatIfRequest) => void} [tell] the host what the user asks for
+   */
+  async update(message, packed, tell) {
+    this.latest = message;
+    const key = `${message.run} ${message.version}`;
+    if (key !== this.key) Object.assign(this, { key, packed: "", whatIf: null, asked: undefined });
+    if (packed && packed !== this.packed) {
+      const whatIf = new WhatIf(await unzipped(packed).json());
+      if (this.key === key) Object.assign(this, { packed, whatIf });
+    }
+    if (this.latest !== message || this.board.closing.signal.aborted) return;
+    const show = showRun(this.board, message, this.whatIf, this.asked);
+    if (tell) this.board.onWhatIf = (request) => this.ask(request, show, tell);
+  }
+
+  /**
+   * Show other settings at once, and tell the host when the user pauses.
+   * @param {WhatIfRequest} request
+   * @param {(request: WhatIfRequest) => void} show @param {(request: WhatIfRequest) => void} tell
+   */
+  ask(request, show, tell) {
+    if (!this.whatIf) return tell(request);
+    this.asked = this.whatIf.allowed(request);
+    show(this.asked);
+    clearTimeout(this.pause);
+    this.pause = setTimeout(() => {
+      if (this.asked) tell(this.asked);
+      this.asked = undefined;
+    }, PAUSE_MS);
+  }
 }

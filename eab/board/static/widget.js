@@ -4,7 +4,7 @@
 /** @import { WidgetModel } from "./types.d.ts" */
 import { Board } from "./board.js";
 import { element, wordButton } from "./elements.js";
-import { Shown } from "./page_run.js";
+import { Shown } from "./what_if_messages.js";
 
 /** The progress of the run, and the button that stops it. */
 class StopBar {

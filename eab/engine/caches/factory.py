@@ -5,8 +5,8 @@ from typing import assert_never
 from eab.config import AllocationStep, CacheName
 from eab.engine.caches.base import KVCache
 from eab.engine.caches.baselines import ConcatCowCache, DeepCopyCache, Recompute
-from eab.engine.caches.blocks import BLOCK_SIZE
 from eab.engine.caches.kv_pool import KVPool
+from eab.engine.caches.ledger import BLOCK_SIZE
 from eab.engine.caches.own import HybridCache, OwnCache
 from eab.engine.caches.per_path import PagedCache
 from eab.engine.caches.prefix_cache import PrefixedTreeCache, Prefixes, can_reuse

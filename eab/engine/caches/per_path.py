@@ -16,8 +16,7 @@ from torch.nn import functional
 
 from eab.engine.caches.attention import attention_mask, by_group, masked_attention
 from eab.engine.caches.base import ForwardBatch, KVCache, batch_of
-from eab.engine.caches.blocks import BLOCK_SIZE, BlockLedger
-from eab.engine.caches.ledger import Ledger, check_limit
+from eab.engine.caches.ledger import BLOCK_SIZE, BlockLedger, Ledger, check_limit
 from eab.engine.caches.rows import ListedRows, ranges
 from eab.engine.caches.shape import ORDINARY, KVShape, LayerAttention, Reach, to_device
 from eab.run.events import KVUsage

@@ -16,8 +16,7 @@ import torch
 from msgspec import structs
 
 from eab.engine.caches.base import ForwardBatch, KVCache, logits_indices
-from eab.engine.caches.blocks import BlockLedger
-from eab.engine.caches.ledger import check_limit
+from eab.engine.caches.ledger import BlockLedger, check_limit
 from eab.engine.caches.shape import KVShape, ServerBlocks
 from eab.run.events import KVUsage
 

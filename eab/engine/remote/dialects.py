@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Final, Protocol
 
-from eab.engine.caches.blocks import BLOCK_SIZE
+from eab.engine.caches.ledger import BLOCK_SIZE
 from eab.engine.caches.shape import ServerBlocks
 from eab.engine.remote.connection import Connection
 from eab.errors import ServerError

@@ -8,7 +8,7 @@ from msgspec import structs
 from page_walk import Tab, opened
 
 from app.server.rules import PUBLIC
-from app.state.status import worker
+from app.state.session import worker
 from eab.analysis.run_comparison import independent_config
 from eab.figures.run_comparison import measures_of, takeaway_sentence
 from eab.lessons import bundled_runs

@@ -19,8 +19,8 @@ from page_walk import Tab, opened
 from places import ROOT
 
 from app.server.batched_runs import BatchedRuns
-from app.state import polling, probe
-from app.state.status import worker
+from app.state import session, what_if
+from app.state.session import worker
 from eab.analysis.answers import group_answers
 from eab.config import BranchingConfig
 from eab.engine.request import Request
@@ -121,7 +121,7 @@ def test_a_run_ends_once_its_answer_is_decided_and_the_page_says_what_could_not_
 def test_a_run_that_stopped_because_nobody_watched_says_so_later(
     page: Tab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.0)
+    monkeypatch.setattr("app.server.tasks.UNWATCHED_SECONDS", 0.0)
     page.generate(set_max_new_tokens=256)
     assert not page.error
     assert page.status.startswith("Stopped (its tab was closed) ")
@@ -313,24 +313,24 @@ def test_a_run_that_was_stopped_while_it_probed_is_not_probed_again(
     page: Tab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     polls: list[str] = []
-    fragment = polling.fragment
+    fragment = session.fragment
 
     def noted(draw: Callable[[], None], every: float | None) -> None:
         polls.append(draw.__module__)
         fragment(draw, every)
 
-    monkeypatch.setattr(polling, "fragment", noted)
+    monkeypatch.setattr(session, "fragment", noted)
     page.put(set_threshold_unit="rank", prompt="The dog ran home")
-    assert probe.__name__ in polls, "what is typed is probed"
+    assert what_if.__name__ in polls, "what is typed is probed"
     with monkeypatch.context() as held:
         held.setattr(BatchedRuns, "serve", lambda _: time.sleep(0.01))  # no first token
         page.start("The cat ran home", 12).press("stop_button")
     page.until(lambda: page.status.startswith("Stopped before the first result"))
     polls.clear()
     page.run()
-    assert probe.__name__ not in polls
+    assert what_if.__name__ not in polls
     page.put(prompt="The cow ran home")
-    assert probe.__name__ in polls
+    assert what_if.__name__ in polls
 
 
 def test_a_pasted_rendered_chat_can_be_read_as_messages_and_a_space_at_the_end_is_noticed() -> None:

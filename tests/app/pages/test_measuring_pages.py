@@ -9,7 +9,7 @@ import pytest
 from made_runs import bundled_run
 from page_walk import Tab, opened
 
-from app.state.status import worker
+from app.state.session import worker
 from eab.figures.kv_memory import demand_of
 from eab.figures.kv_schemes import allocation_sentence, kv_allocation
 from eab.figures.schedule import NOTHING_SERVED

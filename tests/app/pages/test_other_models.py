@@ -12,9 +12,9 @@ from page_walk import Tab, opened
 from tiny_models import with_large_weights
 from transformers import PreTrainedTokenizerFast
 
-from app.state.status import worker
-from app.widgets import status_line
-from app.widgets.glossary import plain
+from app.state.session import worker
+from app.widgets import controls
+from app.widgets.elements import plain
 from eab.run import RunState
 
 PROMPT = " ".join(f"w{2 + 5 * index % 60}" for index in range(12))
@@ -57,8 +57,8 @@ def test_explore_describes_the_memory_of_the_model_during_and_after_a_run(
     assert card.memory_words
     assert card.memory_words in page.status
     shown: list[str] = []
-    monkeypatch.setattr(status_line.st, "progress", lambda share, words: shown.append(words))
-    status_line.draw_progress(worker().remembered[-1])
+    monkeypatch.setattr(controls.st, "progress", lambda share, words: shown.append(words))
+    controls.draw_progress(worker().remembered[-1])
     assert shown[0].endswith(plain(card.memory_words))
 
 

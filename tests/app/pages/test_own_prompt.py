@@ -10,8 +10,8 @@ from page_walk import Tab, opened
 
 from app.server import rules
 from app.server.rules import PUBLIC
-from app.state.status import model_download, worker
-from app.widgets.status_line import QUESTIONS
+from app.state.session import model_download, worker
+from app.widgets.controls import QUESTIONS
 from eab.engine.models import packaged
 from eab.engine.models.packaged import SMOLLM2
 

@@ -12,8 +12,8 @@ from page_walk import Tab, opened
 from places import MAIN
 
 from app.server.store import NamedStore, default_sweep_store
-from app.state import tuning
-from app.state.status import worker
+from app.state import slot
+from app.state.session import worker
 from app.widgets import sweep_editor
 from app.widgets.sweep_editor import OWN
 from eab.errors import ConfigError
@@ -227,7 +227,7 @@ def test_stop_keeps_the_cells_so_far_and_resume_ignores_the_controls(page: Tab) 
     cells = [*stopped.state.cells]
     assert 0 < len(cells) < 216
     assert f"Sweep: {len(cells)} of 216 cells" in page.captions
-    assert len(listing(page).radio(key="tune_shown").options) == len(tuning.RECORDED) + 1
+    assert len(listing(page).radio(key="tune_shown").options) == len(slot.RECORDED) + 1
     page.put(tune_seeds=2).press("tune_resume").run_to_its_end(STOP).run()
     whole = worker().remembered[-1].state
     assert whole.complete

@@ -8,8 +8,8 @@ import pytest
 from made_runs import bundled
 from waiting import ended
 
-from app.server.live_run import LiveTask
 from app.server.model_cache import ModelCache
+from app.server.tasks import LiveTask
 from app.server.worker import Remembered, Worker
 from eab.config import BranchingConfig
 from eab.engine.caches.tree import TreeCache

@@ -11,8 +11,8 @@ import pytest
 from waiting import wait_until
 
 from app.server import unfinished
-from app.server.live_run import LiveRun, LiveTask
 from app.server.store import RUNS, SWEEPS, NamedStore, RunStore
+from app.server.tasks import LiveRun, LiveTask
 from app.server.unfinished import RUN, SWEEP, Keeper, Unfinished
 from eab.engine.job import Job, run_job
 from eab.engine.request import Request

@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 from waiting import ended, finished, wait_until
 
-from app.server import admission
+from app.server import tasks
 from app.server.batched_runs import BatchedRuns
-from app.server.live_run import UNWATCHED_SECONDS, LiveRun
 from app.server.model_cache import ModelCache
 from app.server.rules import PRIVATE
+from app.server.tasks import UNWATCHED_SECONDS, LiveRun
 from app.server.worker import Worker
 from eab.config import BranchingConfig
 from eab.engine.build import PROBED
@@ -198,7 +198,7 @@ def test_a_probe_has_the_entropies_of_the_probe_of_a_run_and_then_ends(worker: W
         probe_config(asked), policy="fair", threshold_unit="rank", entropy_threshold=1.0
     )
     probe = ended(worker.start(run_job("The old king said", probed, "embedded", probe_only=True)))
-    assert admission.seconds(asked, "embedded", [probe]) is None, "it says nothing of a tree"
+    assert tasks.run_seconds(asked, "embedded", [probe]) is None, "it says nothing of a tree"
     run = ended(worker.start(run_job("The old king said", asked, "embedded")))
     assert probe.state.started_run().probe == run.state.started_run().probe
     assert len(probe.state.started_run().probe) == 12

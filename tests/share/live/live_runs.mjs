@@ -1,11 +1,7 @@
 // Reads lines of JSON, each a request to the live model, and answers each with a line of JSON.
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
-import {
-  childStreamKey,
-  pruningUniform,
-  uniform,
-} from "../../../eab/board/static/random_streams.js";
+import { childStreamKey, pruningUniform, uniform } from "../../../eab/board/static/population.js";
 import { Model } from "../../../eab/share/live/static/loading.js";
 import { eventStream } from "../../../eab/share/live/static/loop.js";
 import { TreeCache } from "../../../eab/share/live/static/tree.js";

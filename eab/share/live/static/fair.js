@@ -1,12 +1,11 @@
 // Mirrors eab/engine/branching/fair.py: unbiased branching, with shares of the weight that sum to 1. Also
 // the policy `greedy`, of the probe.
 
-import { fsum } from "../../../board/static/fsum.js";
-import { uniform } from "../../../board/static/random_streams.js";
-import { EabError } from "./errors.js";
-
 /** @import { Config } from "./loading.js" */
 /** @import { Prediction } from "./sampling.js" */
+import { fsum, uniform } from "../../../board/static/population.js";
+import { EabError } from "./errors.js";
+
 /**
  * @typedef {import("../../../board/static/population.js").Leaf & { streamKey: bigint, token: number }} Leaf
  * A live or finished path, with its last token.

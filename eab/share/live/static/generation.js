@@ -1,15 +1,13 @@
 // Mirrors eab/engine/generation.py, with paths.py and step_events.py: the state of one run, and the
 // events of its forward passes. Every pass computes the next token of every live path.
 
-import { reservedRows } from "../../../board/static/kv_rows.js";
-import { itself, Population } from "../../../board/static/population.js";
-import { childStreamKey, ROOT } from "../../../board/static/random_streams.js";
-import { CANDIDATES, Prediction } from "./sampling.js";
-import { TreeCache } from "./tree.js";
-
 /** @import { RunEvent } from "../../../board/static/types.d.ts" */
 /** @import { Child, Leaf, Policy } from "./fair.js" */
 /** @import { Config } from "./loading.js" */
+import { childStreamKey, itself, Population, ROOT } from "../../../board/static/population.js";
+import { reservedRows } from "../../../board/static/run.js";
+import { CANDIDATES, Prediction } from "./sampling.js";
+import { TreeCache } from "./tree.js";
 
 const MIN_RECORDED_PROBABILITY = 0.0005;
 

@@ -1,7 +1,7 @@
 // Mirrors what eab/engine/models/prompts.py makes of `tokenizer.json`: digits apart, the
 // words of GPT-2, byte pairs; no normalization.
 
-import { fromBytes } from "../../../board/static/token_text.js";
+import { fromBytes } from "../../../board/static/formatting.js";
 
 const WORDS =
   /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;

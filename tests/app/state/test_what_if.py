@@ -9,7 +9,7 @@ from page_walk import opened
 
 from app.server import rules
 from app.server.rules import PUBLIC
-from app.widgets.status_line import suggestion
+from app.state.what_if import suggestion
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
 from eab.engine.models.huggingface import HuggingFaceModel

@@ -1,15 +1,16 @@
-"""What anyone may see of the runs of all visitors: numbers, slots and bytes, never a prompt."""
+"""Runs in shared passes: the log of the passes, and what is said of a prefix cache (its segments, and
+why it is off or empty).
+"""
 
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from app.server.batched_runs import KEPT_PASSES, ServingLog, ServingNow
-from app.server.live_run import LiveRun
+from app.server.batched_runs import KEPT_PASSES, PrefixesNow, SegmentNow, ServingLog, ServingNow
 from app.server.model_cache import ModelCache
+from app.server.tasks import LiveRun
 from app.server.worker import Worker
-from app.widgets import batching
 from eab.config import BranchingConfig
 from eab.engine.job import run_job
 from eab.engine.models.loading import load_model
@@ -43,15 +44,12 @@ def test_runs_are_numbered_in_the_order_of_service_and_keep_their_slots() -> Non
     assert log.passes[1].owners == {1: "a", 2: "b"}
 
 
-def test_a_tab_finds_its_newest_run_by_its_number_and_another_does_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_tab_finds_its_newest_run_by_its_number_and_another_does_not() -> None:
     log, step = ServingLog(), [StepTimed(1, 1, 0.1, 0.1)]
     log.note(0.1, 0, {live(owner): step for owner in ("a", "a", "b")})
     for owner, number in (("a", {"Your run": "2"}), ("b", {"Your run": "3"}), ("c", {})):
-        monkeypatch.setattr(batching, "owner", lambda owner=owner: owner)
-        assert batching._own(ServingNow(log.passes, 3, 0, 0, 0.0)) == number
-        assert batching._own(ServingNow(log.passes, 0, 0, 4, 0.0)) == {"Other tasks": "4"}
+        assert ServingNow(log.passes, 3, 0, 0, 0.0).of_owner(owner) == number
+        assert ServingNow(log.passes, 0, 0, 4, 0.0).of_owner(owner) == {"Other tasks": "4"}
 
 
 def test_passes_without_runs_are_not_kept_and_old_passes_are_dropped() -> None:
@@ -82,3 +80,37 @@ def test_the_worker_reports_served_and_waiting_runs_but_no_prompt(worker: Worker
     assert "secret" not in repr(now)
     ends = [one.ended_at for one in now.passes]
     assert ends == sorted(ends)
+
+
+LONG = "Once upon a time, there was a little girl named Lily who loved to play in the garden"
+
+
+def test_long_texts_are_shortened_and_those_of_other_runs_are_not_shown() -> None:
+    segments = [SegmentNow(0, -1, LONG, 20, 1, 2), SegmentNow(1, 0, None, 3, 0, 0)]
+    first, second = PrefixesNow("model", 64, 1000, 40, 10, True, segments).table
+    assert (len(first[0]), first[1:]) == (60, ["20", "1.2 KiB", "1", "2"])
+    assert second[:2] == ["text of another run", "3"]
+
+
+def test_an_empty_prefix_cache_says_why() -> None:
+    for limit, asked, can_reuse, reason in (
+        (0, 0, True, "Turned off (rule prefix_cache_mib)"),
+        (0, 0, False, "its states are"),
+        (1000, 0, True, "no run has been made yet."),
+        (1000, 40, True, "fitted into it (at most 1000 B)"),
+    ):
+        assert reason in PrefixesNow("model", 64, limit, asked, 0, can_reuse, ()).why_empty
+
+
+def test_the_measures_are_those_of_all_segments() -> None:
+    segments = [SegmentNow(0, -1, LONG, 20, 1, 2), SegmentNow(1, 0, None, 4, 1, 0)]
+    now = PrefixesNow("model", 64, 2048, 40, 10, True, segments)
+    assert now.why_empty == ""
+    assert now.measures == {
+        "Segments": "2",
+        "Held": "1.5 KiB",
+        "At most": "2.0 KiB",
+        "Runs that read it": "1",
+        "Prompt tokens": "40",
+        "Of these found": "25%",
+    }

@@ -1,10 +1,11 @@
-// The tree on a phone: an outline. Each path is a paragraph with its whole text, indented below its
-// fork, with its weight at the left edge and each token's entropy as a colour below the token. The
-// outline is part of the page, so fingers scroll and enlarge it like any text.
+// The pictures as text. On a phone the tree is an outline: each path is a paragraph with its whole text,
+// indented below its fork, with its weight at the left edge and each token's entropy as a colour below
+// the token. The outline is part of the page, so fingers scroll and enlarge it like any text. And the
+// charts are tables, for people who cannot see them or who want the numbers.
 
 /** @import { Tooltip } from "./inspector.js" */
 /** @import { RunStore } from "./run_store.js" */
-/** @import { Path, Send, TokenPlace } from "./types.d.ts" */
+/** @import { Path, PathRows, Send, Step, TokenPlace } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */
 import {
   entropyClass,
@@ -12,12 +13,14 @@ import {
   joinedWords,
   markOf,
   nameOf,
+  statusWord,
   weightWords,
 } from "./box_marks.js";
 import { element, set } from "./elements.js";
 import { missedFork } from "./fork_reasons.js";
+import { bytes, percent } from "./formatting.js";
 import { tokenTip } from "./inspector.js";
-import { placeIn, statusAt, textOf, tokenCountAt } from "./paths.js";
+import { placeIn, statusAt, textOf, tokenCountAt, weightAt } from "./paths.js";
 
 const INDENT = 11; // px per fork
 const MOST_INDENT = 66; // px; deep trees are indented less per fork to leave room for texts
@@ -236,4 +239,127 @@ export class Outline {
     if (this.store.unknownAt(path.id, index)) return " unknown";
     return missedFork(this.store, path, index) ? " missed" : "";
   }
+}
+
+const PAUSE_MS = 400; // between updates while the cursor moves
+
+const PATH_COLUMNS = [
+  "path",
+  "parent",
+  "first step",
+  "tokens",
+  "weight",
+  "share of its fork",
+  "state",
+  "KV shared",
+  "KV private",
+  "text",
+];
+const TOKEN_COLUMNS = ["path", "step", "token", "probability", "entropy", "most likely"];
+
+export class TableView {
+  /** @param {RunStore} store @param {ViewState} view */
+  constructor(store, view) {
+    this.store = store;
+    this.view = view;
+    this.root = element("div");
+    this.filledAt = 0;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.pause = undefined;
+  }
+
+  close() {
+    clearTimeout(this.pause);
+  }
+
+  render() {
+    if (!this.root.isConnected || this.pause !== undefined) return;
+    const wait = Math.max(0, this.filledAt + PAUSE_MS - performance.now());
+    this.pause = setTimeout(() => this.fill(), wait);
+  }
+
+  fill() {
+    this.pause = undefined;
+    this.filledAt = performance.now();
+    const step = this.store.stepAt(this.view.cursor);
+    const rows = new Map(step?.paths.map((record) => [record.path, record]));
+    const shown = this.view.startedPaths();
+    const pathLines = shown.map((path) => this.pathLine(path, rows.get(path.id)));
+    const tokenLines = shown.flatMap((path) => this.tokenLines(path));
+    const threshold = this.store.run.threshold.toFixed(2);
+    const tokens = `Tokens up to step ${this.view.cursor} (entropy in nats; threshold ${threshold})`;
+    // Two runs in one tree do not share a cache.
+    const memory = this.store.sides ? [] : [element("p", { class: "sentence" }, memoryWords(step))];
+    this.root.replaceChildren(
+      ...memory,
+      table(`Paths at step ${this.view.cursor}`, PATH_COLUMNS, pathLines),
+      table(tokens, TOKEN_COLUMNS, tokenLines),
+    );
+  }
+
+  /** @param {Path} path @param {PathRows | undefined} rows */
+  pathLine(path, rows) {
+    const { cursor } = this.view;
+    const count = tokenCountAt(path, cursor);
+    const status = statusAt(path, cursor);
+    const end = path.finishReason === "stop" ? "ended" : "length limit";
+    return [
+      path.id,
+      path.parent < 0 ? "prompt" : path.parent,
+      path.born,
+      count,
+      percent(weightAt(path, cursor)),
+      percent(path.share),
+      status === "finished" ? end : statusWord(status),
+      rows ? bytes(rows.shared) : "–",
+      rows ? bytes(rows.private) : "–",
+      textOf(path, count),
+    ];
+  }
+
+  /** @param {Path} path */
+  tokenLines(path) {
+    const tokens = path.tokens.slice(0, tokenCountAt(path, this.view.cursor));
+    return tokens.map(({ text, probability, entropy, candidates }, index) => [
+      path.id,
+      path.born + index,
+      text,
+      percent(probability),
+      (entropy < 0 ? "not known" : entropy.toFixed(2)) +
+        (index === 0 && path.parent >= 0 ? " ◆ fork" : ""),
+      candidates
+        .slice(0, 3)
+        .map((candidate) => `“${candidate.text}” ${percent(candidate.probability)}`)
+        .join("  "),
+    ]);
+  }
+}
+
+/** @param {Step | undefined} step */
+function memoryWords(step) {
+  if (!step) return "No KV cache yet.";
+  const states = step.paths.reduce((sum, { state }) => sum + state, 0);
+  const ofIt = states ? ` (${bytes(states)} of it states)` : "";
+  const parts = [
+    `${bytes(step.shared)} shared`,
+    `${bytes(step.private)} private${ofIt}`,
+    `${bytes(step.spare)} reserved`,
+  ].join(", ");
+  return `KV cache at step ${step.step}: ${parts}; separate caches: ${bytes(step.independent)}.`;
+}
+
+/** @param {string} caption @param {string[]} columns @param {(string | number)[][]} lines */
+export function table(caption, columns, lines) {
+  const names = columns.map((name) => element("th", { scope: "col" }, name));
+  const head = element("thead", {}, element("tr", {}, ...names));
+  const body = element("tbody", {}, ...lines.map(tableRow));
+  const title = element("caption", {}, caption);
+  const region = { class: "table-box", role: "region", "aria-label": caption };
+  return element("div", region, element("table", {}, title, head, body));
+}
+
+/** @param {(string | number)[]} cells */
+function tableRow([name, ...cells]) {
+  const first = element("th", { scope: "row" }, String(name));
+  return element("tr", {}, first, ...cells.map((cell) => element("td", {}, String(cell))));
 }

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eab.engine.caches.blocks import BlockLedger
+from eab.engine.caches.ledger import BlockLedger
 from eab.errors import ConfigError
 from eab.run.events import KVUsage, PathRows
 

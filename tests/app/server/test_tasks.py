@@ -1,6 +1,10 @@
-"""The estimate before a run: an upper bound on its tokens, and seconds only from measurements."""
+"""Tasks: which ones are admitted under the rules (sizes, models, limits per visitor), and the estimate
+before one starts: an upper bound on its tokens, and seconds only from measurements.
+"""
 
 import re
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from cells import cell, plan
@@ -8,19 +12,123 @@ from hypothesis import given
 from hypothesis import strategies as st
 from page_walk import Tab, opened
 
-from app.server import admission
-from app.server.admission import QueuePosition, position_in, seconds_until_start
-from app.server.live_run import LiveRun, LiveTask
+from app.server import tasks
+from app.server.rules import PRIVATE, PUBLIC, Rules
+from app.server.tasks import (
+    Admission,
+    LiveRun,
+    LiveTask,
+    QueuePosition,
+    position_in,
+    seconds_until_start,
+)
 from eab.config import BranchingConfig
 from eab.engine.branching.presets import START
 from eab.engine.job import Job, run_job
 from eab.engine.request import Request
+from eab.errors import LimitError
 from eab.labs.tuning.grid import Cell, Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.tuning.report import TuningReport, sweep_began
 from eab.labs.tuning.sweeping import items_of
 from eab.run import RunFold
 from eab.run.events import RunEnded
+
+SMALL = BranchingConfig(max_paths=4, max_new_tokens=8)
+
+
+def task(
+    owner: str = "a",
+    model: str = "embedded",
+    seconds: float = 0.0,
+    configs: tuple[BranchingConfig, ...] = (SMALL,),
+) -> LiveTask[Any]:
+    made: LiveTask[Any] = LiveTask(
+        Job("run", model, RunFold(), lambda _: iter(()), configs=configs), owner
+    )
+    made.seconds = seconds
+    return made
+
+
+def admit(admission: Admission, one: LiveTask[Any]) -> LiveTask[Any]:
+    admission.admit(one)
+    return one
+
+
+def test_a_private_server_admits_everything():
+    admission = Admission(PRIVATE)
+    config = BranchingConfig(max_paths=256, max_new_tokens=4096, kv_limit_mib=1024)
+    for _ in range(200):
+        admission.admit(task(model="/any/folder", configs=(config,)))
+    admission.check_prompt(200_000)
+    assert admission.limited(config) == config
+
+
+@pytest.mark.parametrize(("name", "most"), [("max_paths", 64), ("max_new_tokens", 256)])
+def test_a_run_that_is_too_large_is_refused_with_an_explanation(name, most):
+    Admission(PUBLIC).admit(task(configs=(replace(SMALL, **{name: most}),)))
+    with pytest.raises(
+        LimitError, match=f"{name} is {most + 1}; this server allows at most {most}"
+    ):
+        Admission(PUBLIC).admit(task(configs=(SMALL, replace(SMALL, **{name: most + 1}))))
+
+
+def test_a_prompt_that_is_too_long_is_refused_with_an_explanation():
+    Admission(PUBLIC).check_prompt(1000)
+    with pytest.raises(LimitError, match=r"the prompt has 1,001 tokens.* at most 1,000"):
+        Admission(PUBLIC).check_prompt(1001)
+
+
+@pytest.mark.parametrize("name", ["/root/.ssh", "gpt2", "../x@int8", "embedded@", "a" * 300])
+def test_models_that_are_not_listed_are_refused(name):
+    with pytest.raises(LimitError, match="this server allows smollm2, embedded"):
+        admit(Admission(PUBLIC), task(model=name))
+
+
+@pytest.mark.parametrize("name", ["embedded", "embedded@int8", "embedded-draft"])
+def test_listed_models_are_served_in_any_weight_format(name):
+    admit(Admission(PUBLIC), task(model=name))
+
+
+def test_the_kv_limit_of_a_run_is_lowered_without_an_error():
+    config = BranchingConfig(kv_limit_mib=1024)
+    assert Admission(PUBLIC).limited(config) == replace(config, kv_limit_mib=256)
+    assert Admission(PUBLIC).limited(replace(config, kv_limit_mib=3)).kv_limit_mib == 3
+
+
+def test_the_number_of_runs_of_a_visitor_is_limited():
+    admission = Admission(PUBLIC)
+    runs = [admit(admission, task()) for _ in range(3)]
+    with pytest.raises(LimitError, match=r"already have 3 runs .* allows 3 at a time"):
+        admit(admission, task())
+    admit(admission, task("b"))
+    runs[0].stop()
+    admit(admission, task())
+    runs[1].advance_to("running")
+    runs[1].stop()
+    assert runs[1].active, "its step goes on, but its place is free"
+    admit(admission, task())
+
+
+def test_the_number_of_runs_of_all_visitors_together_is_limited():
+    admission = Admission(replace(PUBLIC, max_runs=4))
+    for owner in "abcd":
+        admit(admission, task(owner))
+    with pytest.raises(LimitError, match=r"4 runs are queued or running.* Try again"):
+        admit(admission, task("e"))
+
+
+def test_the_seconds_per_hour_of_a_visitor_are_limited():
+    now = 0.0
+    admission = Admission(Rules(seconds_per_hour=100), lambda: now)
+    admit(admission, task(seconds=60.0)).stop()
+    now = 600.0
+    admit(admission, task(seconds=50.0)).stop()
+    with pytest.raises(LimitError, match=r"took 2 min within an hour.* again in 50 min"):
+        admit(admission, task())
+    admit(admission, task("b"))
+    now = 3601.0
+    admit(admission, task())
 
 
 def timed(model: str, max_paths: int, turns: int, seconds: float) -> LiveTask[RunFold]:
@@ -31,10 +139,10 @@ def timed(model: str, max_paths: int, turns: int, seconds: float) -> LiveTask[Ru
 
 def test_there_are_no_seconds_without_a_measurement_of_this_model() -> None:
     config = BranchingConfig(max_paths=16, max_new_tokens=48)
-    assert admission.most_tokens(config) == 768
-    assert admission.seconds(config, "embedded", []) is None
-    assert admission.seconds(config, "embedded", [timed("gpt2", 16, 10, 1.0)]) is None
-    assert admission.seconds(config, "embedded", [timed("embedded", 16, 0, 0.0)]) is None
+    assert tasks.most_tokens(config) == 768
+    assert tasks.run_seconds(config, "embedded", []) is None
+    assert tasks.run_seconds(config, "embedded", [timed("gpt2", 16, 10, 1.0)]) is None
+    assert tasks.run_seconds(config, "embedded", [timed("embedded", 16, 0, 0.0)]) is None
 
 
 def test_the_pace_comes_from_the_newest_run_with_the_nearest_path_limit() -> None:
@@ -44,7 +152,7 @@ def test_the_pace_comes_from_the_newest_run_with_the_nearest_path_limit() -> Non
         timed("embedded", 20, 10, 2.0),
         timed("embedded", 64, 10, 9.0),
     ]
-    assert admission.seconds(config, "embedded", earlier) == 10.0
+    assert tasks.run_seconds(config, "embedded", earlier) == 10.0
 
 
 def test_sweeps_are_estimated_from_the_newest_sweep_of_the_model_per_run_and_token() -> None:
@@ -61,15 +169,15 @@ def test_sweeps_are_estimated_from_the_newest_sweep_of_the_model_per_run_and_tok
         return task
 
     earlier = [swept("embedded", 4, 9.0), swept("embedded", 4, 0.5), swept("gpt2", 4, 5.0)]
-    timed = admission.timed_cells("embedded", earlier)
+    timed = tasks.timed_cells("embedded", earlier)
     assert [one.seconds for one in timed] == [0.5] * 4
-    assert admission.timed_cells("other", [*earlier, swept("other", 0, 0.0)]) == []
+    assert tasks.timed_cells("other", [*earlier, swept("other", 0, 0.0)]) == []
     grid = Grid({"entropy_threshold": (0.3, 0.9)}, BranchingConfig(max_new_tokens=20), (1, 2, 3))
     resumed = swept("embedded", 4, 7.0, known=6)
-    assert [one.seconds for one in admission.timed_cells("embedded", [resumed])] == [7.0]
+    assert [one.seconds for one in tasks.timed_cells("embedded", [resumed])] == [7.0]
     items = items_of([TuningPrompt("a", Question("a prompt", (), {}, ""))], grid)
-    assert admission.sweep_seconds(items, timed) == pytest.approx(1.2 * 3 * 20 * 0.5 / 10)
-    assert admission.sweep_seconds(items, []) is None
+    assert tasks.sweep_seconds(items, timed) == pytest.approx(1.2 * 3 * 20 * 0.5 / 10)
+    assert tasks.sweep_seconds(items, []) is None
 
 
 def test_the_pace_of_a_sweep_comes_from_the_nearest_path_limit_and_the_same_policy() -> None:
@@ -80,7 +188,7 @@ def test_the_pace_of_a_sweep_comes_from_the_nearest_path_limit_and_the_same_poli
     cells = [timed("fair", 4, 1.0), timed("fair", 16, 2.0), timed("independent", 12, 7.0)]
     base = BranchingConfig(max_paths=12, max_new_tokens=10)
     items = items_of([TuningPrompt("a", Question("a prompt", (), {}, ""))], Grid({}, base))
-    assert admission.sweep_seconds(items, cells) == pytest.approx(1.2 * 2.0)
+    assert tasks.sweep_seconds(items, cells) == pytest.approx(1.2 * 2.0)
 
 
 def test_no_run_makes_more_tokens_than_the_bound_that_the_page_shows() -> None:

@@ -1,19 +1,25 @@
-"""Charts with their sentences, tables and downloads, drawn the same way on every page; what every
-laboratory's page shows; how KV memory is allocated; and texts as chips with one per token.
+"""What pages are made of, drawn the same way on each: texts, with technical terms underlined, each
+once per page, and explained by the page; charts with their sentences, tables and downloads; what
+every laboratory's page shows; how KV memory is allocated; texts as chips with one per token;
+buttons and problems.
 """
 
+import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.lib.streamlit_plotly_theme import GRAY_90
 
+from app.state import session
 from app.state.slot import Entry
-from app.widgets import glossary
-from app.widgets.glossary import plain
-from eab.engine.caches.blocks import BLOCK_SIZE
+from eab.assets import ASSETS
+from eab.engine.caches.ledger import BLOCK_SIZE
 from eab.figures.kv_schemes import (
     allocation_figure,
     allocation_sentence,
@@ -28,10 +34,107 @@ from eab.run import RunState
 from eab.run.events import RunStarted
 from eab.token_text import visible
 
-# The browser replaces this text colour by that of its theme, light or dark.
+FILE: Final = ASSETS / "glossary.toml"
+ANCHOR: Final = "#term-"
+# Parts of the Markdown that are not changed: code, formulas, links, headings.
+_KEPT: Final = re.compile(
+    r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$\n]*\$|\[[^\]]*\]\([^)]*\)|^#.*?$",
+    re.DOTALL | re.MULTILINE,
+)
 
 
-def draw(
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A glossary term."""
+
+    name: str
+    text: str
+    also: tuple[str, ...] = ()  # other forms of the term
+
+    @property
+    def id(self) -> str:
+        """The term's id in links: lowercase letters, digits and hyphens."""
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower())
+
+
+@lru_cache(maxsize=1)
+def terms() -> tuple[Term, ...]:
+    """All glossary terms."""
+    entries = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    return tuple(
+        Term(name, entry["text"], tuple(entry.get("also", ()))) for name, entry in entries.items()
+    )
+
+
+def linked(text: str, seen: set[str]) -> str:
+    """Link the first occurrence of each term that is not in `seen`, and add its id to `seen`."""
+    pieces, end = [], 0
+    for kept in _KEPT.finditer(text):
+        pieces += [_linked_words(text[end : kept.start()], seen), kept[0]]
+        end = kept.end()
+    return "".join([*pieces, _linked_words(text[end:], seen)])
+
+
+def _linked_words(text: str, seen: set[str]) -> str:
+    def link(match: "re.Match[str]") -> str:
+        term = _by_form()[match[1].lower()]
+        if term.id in seen:
+            return match[0]
+        seen.add(term.id)
+        return f"[{match[0]}]({ANCHOR}{term.id})"
+
+    return _pattern().sub(link, text)
+
+
+@lru_cache(maxsize=1)
+def _by_form() -> dict[str, Term]:
+    return {form.lower(): term for term in terms() for form in (term.name, *term.also)}
+
+
+@lru_cache(maxsize=1)
+def _pattern() -> "re.Pattern[str]":
+    forms = "|".join(re.escape(form) for form in sorted(_by_form(), key=len, reverse=True))
+    return re.compile(rf"(?<![\w-])({forms})s?(?![\w-])", re.IGNORECASE)
+
+
+FOLDER: Final = Path(__file__).parent / "static"
+_SEEN: Final = "glossary_seen"  # ids of the terms on the page
+
+_mount_terms: Final = st.components.v2.component(
+    "eab_glossary",
+    css=(FOLDER / "glossary.css").read_text(encoding="utf-8"),
+    js=(FOLDER / "glossary.js").read_text(encoding="utf-8"),
+    isolate_styles=False,
+)
+
+
+def begin_page() -> None:
+    """Forget which terms are on the page; must be the first call of every drawing."""
+    st.session_state[_SEEN] = set()
+
+
+def markdown(text: str) -> None:
+    """Draw Markdown, with each term that is new on this page underlined."""
+    st.markdown(linked(text, st.session_state.setdefault(_SEEN, set())))
+
+
+def explain_terms() -> None:
+    """Add the explanations of the terms to the page; must be the last call of every drawing."""
+    seen: set[str] = st.session_state.setdefault(_SEEN, set())
+    if seen:
+        shown = [[term.id, term.name, term.text] for term in terms() if term.id in seen]
+        _mount_terms(key="eab_glossary", data=shown)
+
+
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+\-.!|~<>$:&])")
+
+
+def plain(text: str) -> str:
+    """The text with every character escaped that has a meaning in Markdown, LaTeX or HTML."""
+    return _MARKDOWN.sub(r"\\\1", text)
+
+
+def draw_chart(
     title: str,
     sentence: str,
     figure: Any,
@@ -131,8 +234,7 @@ def downloads(files: Sequence[File]) -> None:
         )
 
 
-FOLDER: Final = Path(__file__).parent / "static"
-_mount: Final[Callable[..., object]] = st.components.v2.component(
+_mount_chips: Final[Callable[..., object]] = st.components.v2.component(
     "eab_chips",
     css=(FOLDER / "chips.css").read_text(encoding="utf-8"),
     js=(FOLDER / "chips.js").read_text(encoding="utf-8"),
@@ -141,7 +243,7 @@ _mount: Final[Callable[..., object]] = st.components.v2.component(
 
 def chips(tokens: Sequence[dict[str, str]], key: str) -> None:
     """Draw these tokens, as `eab.labs.drafts.chips` returns them."""
-    _mount(key=key, data={"chips": list(tokens)})
+    _mount_chips(key=key, data={"chips": list(tokens)})
 
 
 def answer(
@@ -152,7 +254,7 @@ def answer(
 
     if lab.chart is not None:
         figure = chart_figure(lab.chart(shown.state))
-    draw(title, lab.answer(shown.state), figure, lab.name, shown.key, white)
+    draw_chart(title, lab.answer(shown.state), figure, lab.name, shown.key, white)
 
 
 def numbers(lab: Lab, shown: Entry[Report], files: Sequence[File] = ()) -> None:
@@ -202,7 +304,7 @@ def kv_allocation_section(
     """
     st.header("Slabs, blocks or rows")
     with st.expander("Slabs, blocks and rows explained"):
-        glossary.markdown(PAGING)
+        markdown(PAGING)
     size = st.segmented_control(
         "Rows per block", BLOCK_SIZES, default=BLOCK_SIZE, key="block_size", required=True
     )
@@ -212,7 +314,7 @@ def kv_allocation_section(
         each = human_bytes(states)
         st.caption(f"Only rows are counted, not the states of the paths ({each} each).")
     allocation = kv_allocation(runs, size or BLOCK_SIZE, first_steps)
-    draw(
+    draw_chart(
         "",
         allocation_sentence(allocation),
         allocation_figure(allocation),
@@ -223,3 +325,47 @@ def kv_allocation_section(
     st.table(allocation_table(allocation))
     table = allocation_steps_table
     downloads([csv_file("Allocation", "kv-allocation.csv", table, allocation)])
+
+
+def page_controls() -> DeltaGenerator:
+    """A place for the controls above the answer of a page. A phone shows them only on request."""
+    place = st.container(key="page_controls")
+    place.toggle("Show the controls", key="show_controls")
+    return place
+
+
+def start_button(
+    label: str,
+    key: str,
+    missing: str,
+    help: str = "",
+    active: bool = False,
+    on_start: Callable[..., None] | None = None,
+    args: tuple[Any, ...] = (),
+    type: Literal["primary", "secondary"] = "primary",
+) -> bool:
+    """Draw Start, disabled while active or without the model; return whether it was pressed."""
+    return st.button(
+        label,
+        on_click=on_start,
+        args=args,
+        type=type,
+        icon=":material/play_arrow:",
+        key=key,
+        disabled=active or bool(missing),
+        help=missing or help or None,
+        width="stretch",
+    )
+
+
+def stop_button(
+    key: str, on_stop: Callable[[], None], active: bool = True, label: str = "Stop"
+) -> None:
+    """Draw Stop, disabled while nothing is active."""
+    st.button(label, on_click=on_stop, disabled=not active, key=key, width="stretch")
+
+
+def show_problems(*shown: Entry[Any]) -> None:
+    """Draw the problems of the last action and of these entries."""
+    for problem in session.problems(*shown):
+        st.error(plain(problem))
