@@ -95,6 +95,7 @@ def test_the_downloaded_picture_contains_every_text(shown: BoardPage) -> None:
     assert elements(shown) == before
 
 
+@pytest.mark.slow
 def test_presented_lines_that_do_not_fit_the_picture_are_partly_shown(screen: Boards) -> None:
     """If no box fits as a whole, part of the lines is more useful than an empty picture."""
     words = [" a", " girl", " who", " loved", " to", " play", " outside", " all", " day", " long"]

@@ -114,6 +114,7 @@ def test_a_run_grows_from_a_forced_token(open_page: OpenPage) -> None:
     expect(page.get_by_text("continued=(")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_advanced_stays_open_during_a_run_and_on_other_pages(open_page: OpenPage) -> None:
     page = open_page("/?model=embedded&max_new_tokens=6")
     page.get_by_text("Advanced", exact=True).click()

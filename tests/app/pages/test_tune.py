@@ -192,6 +192,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NamedStore[TuningR
     return found
 
 
+@pytest.mark.slow
 def test_a_sweep_is_saved_renamed_and_opened_in_another_tab_unless_it_is_gone(
     store: NamedStore[TuningReport],
 ) -> None:

@@ -166,6 +166,7 @@ def test_systems_that_cannot_compile_are_recognized(monkeypatch, name, value):
     assert compiled.can_compile.__wrapped__() is False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llvmlite", "llvmlite.binding"])
 def test_a_missing_or_broken_llvmlite_is_no_error(name):
     """In a process of its own, as this one has imported it."""
