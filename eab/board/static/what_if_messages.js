@@ -40,8 +40,24 @@ const OWN_MEMORY =
 export class WhatIf {
   /** @param {RunEvent[]} events */
   constructor(events) {
-    this.trace = new Trace(events);
-    this.recorded = this.trace.run;
+    this.events = events;
+    /** @type {Trace | null} */
+    this.known = null;
+    const started = events.find(({ event }) => event === "RunStarted");
+    if (!started) throw new Error("the run has not started");
+    this.started = started;
+    const hasTokens = events.some(({ event }) => event === "TokensAppended");
+    this.isPossible = hasTokens && canBeResimulated(started);
+  }
+
+  /** What the run decided; made when it is first needed, because the first picture does without. */
+  get trace() {
+    this.known ??= new Trace(this.events);
+    return this.known;
+  }
+
+  get recorded() {
+    return this.trace.run;
   }
 
   /**
@@ -50,10 +66,9 @@ export class WhatIf {
    * @returns {Message}
    */
   message(message, request) {
-    const isPossible = this.recorded.steps.length > 0 && canBeResimulated(this.recorded.started);
-    const offers = { ...message.offers, what_if: isPossible };
+    const offers = { ...message.offers, what_if: this.isPossible };
     const { threshold, r } = this.allowed(request);
-    if (!isPossible || (threshold === null && r === null)) return { ...message, offers };
+    if (!this.isPossible || (threshold === null && r === null)) return { ...message, offers };
     try {
       const found = this.at(threshold, r, Boolean(offers.run_at));
       const { run, guide } = message;
@@ -97,7 +112,7 @@ export class WhatIf {
    * @param {WhatIfRequest} request
    */
   allowed({ threshold, r }) {
-    const { config, threshold_nats: recorded } = this.recorded.started;
+    const { config, threshold_nats: recorded } = this.started;
     return { threshold: this.nats(threshold, recorded), r: r === config.r ? null : r };
   }
 
