@@ -249,7 +249,7 @@ def test_the_package_lists_its_names():
 WITHOUT_TORCH = [
     "import eab",
     "import eab.run, eab.run.events, eab.run.record, eab.config, eab.token_text, eab.errors",
-    "import eab.engine.models.sources, eab.engine.models.packaged, eab.engine.models.sources, eab.engine.models.sources",
+    "import eab.engine.models.sources, eab.engine.models.packaged",
     "from eab import BranchingConfig, EabError, load, save, save_html, Run, Sample, Settings",
     "Run.load('assets/runs/coin.eab').to_html()",
     "from eab.lessons import bundled_runs; from eab.engine.what_if import Trace",

@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, "tests/support")
 from package_index import packaged
-from eab.cli import commands, models
+from eab.cli import commands
 from eab.engine.models import packaged as packages
 
 model = packaged(Path(sys.argv.pop(1)))
