@@ -1,8 +1,8 @@
 """The answers that the texts of a run give, each a label with an estimate and certain bounds.
 
-Texts that are the same by a rule (`eab.analysis.answer_rules`), or of which a chosen part is
-(`eab.analysis.answer_rules`), give one answer: a label of these texts (`eab.analysis.labels`). The
-probabilities of the texts seen are known; their sum is `explored`. An answer has at least the
+Texts that are the same by a rule, or of which a chosen part is (`eab.analysis.answer_rules`), give
+one answer: a label of these texts (`eab.analysis.labels`). The probabilities of the texts seen are
+known; their sum is `explored`. An answer has at least the
 probability of its own texts, and at most 1 - explored more. These bounds hold for every policy and
 every seed, up to the rounding of the model's log-probabilities.
 

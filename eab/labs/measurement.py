@@ -21,7 +21,7 @@ from eab.errors import EabError, RecordError
 from eab.formatting import counted, reason_of, with_ratio
 from eab.run import RunFold, RunState
 from eab.run.events import EndReason, Event, Progressed, RunEnded, fields
-from eab.run.events.fields import NotDeclaredError, read
+from eab.text_values import NotDeclaredError, read
 from eab.timing import Timing, are_too_few, ratio_words, timings_by, with_spread
 
 MAX_BYTES: Final = 64 * 2**20  # of JSON in a file

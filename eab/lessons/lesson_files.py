@@ -28,7 +28,7 @@ from eab.lessons.lesson import (
 )
 from eab.lessons.measures import PARTS, LessonQuantity, Source, parse
 from eab.lessons.pictures import CALCULATORS, PICTURES
-from eab.run.events.fields import NotDeclaredError, read
+from eab.text_values import NotDeclaredError, read
 
 MAX_BYTES: Final = 64 * 1024
 MAX_SECTIONS: Final = 12

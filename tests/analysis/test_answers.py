@@ -244,6 +244,7 @@ def cut_at(text: str, stop: tuple[str, ...]) -> str:
     return text[: min((place for each in stop if (place := text.find(each)) >= 0), default=None)]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),

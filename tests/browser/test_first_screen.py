@@ -124,6 +124,7 @@ def test_nothing_moves_while_a_run_starts_continues_and_ends(open_page: OpenPage
     assert page.evaluate("shifts") == []
 
 
+@pytest.mark.slow
 def test_a_long_error_does_not_move_the_board(open_page: OpenPage) -> None:
     page = opened(open_page)
     top = place(page, ".eab")["y"]
@@ -133,6 +134,7 @@ def test_a_long_error_does_not_move_the_board(open_page: OpenPage) -> None:
     assert place(page, ".eab")["y"] == top
 
 
+@pytest.mark.slow
 def test_the_prompt_field_grows_over_the_page_and_enter_starts_the_run(open_page: OpenPage) -> None:
     page = opened(open_page)
     top = place(page, ".eab")["y"]

@@ -22,6 +22,7 @@ from eab.token_text import visible
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 STORY = invented_run(5, 20, 8)
+MAX_ROWS = 200  # of the table of texts at first, as in page.js
 HOSTILE = [
     "</script><script>document.title='broken'</script>",
     "<!--<script>",
@@ -103,12 +104,18 @@ def test_the_page_has_a_table_downloads_a_fitting_width_and_both_themes(open_run
 
 def test_all_of_many_texts_can_be_read(open_run: OpenPage) -> None:
     words = [*WORDS, " caf\u00e9", "\U0001f600", "\U0001f603", "\n"]
-    events = invented_run(5, 40, 128, words)
+    events = invented_run(5, 40, 192, words)
     samples = fold(events).samples
-    assert len(samples) > 150
+    assert len(samples) > MAX_ROWS
     page = open_run(events, reduced_motion="reduce")
     texts = page.locator("#texts tbody td:last-child")
+    expect(texts).to_have_count(MAX_ROWS)
+    more = page.get_by_role("button", name=f"All {len(samples)} texts")
+    more.focus()
+    page.keyboard.press("Enter")
     expect(texts).to_have_count(len(samples))
+    expect(more).to_have_count(0)
+    expect(page.locator("#texts .table-box")).to_be_focused()
     assert texts.all_text_contents() == [visible(sample.text) for sample in samples]
 
 

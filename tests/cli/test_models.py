@@ -68,6 +68,7 @@ def test_a_model_is_fetched_found_and_deleted(index: Path) -> None:
     assert (nothing.returncode, nothing.stdout) == (0, "Tiny 1 was not on this machine.\n")
 
 
+@pytest.mark.slow
 def test_a_model_that_the_index_lacks_is_an_error_unless_it_is_optional(index: Path) -> None:
     out = eab_here("models", "get", "smollm2")
     assert out.returncode == 1

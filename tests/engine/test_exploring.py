@@ -232,6 +232,7 @@ def test_a_repeated_run_says_what_its_eight_runs_say_together(policy):
     assert again.labelled(RULES) == found
 
 
+@pytest.mark.slow
 def test_the_mean_of_eight_runs_is_unbiased_and_its_error_is_right():
     model = chain(5)
     truth = exact(model, lambda text: " 2" in text)

@@ -265,6 +265,7 @@ class Reused(RuleBasedStateMachine):
         assert nothing_is_held(self.prefixes)
 
 
+@pytest.mark.slow
 def test_any_order_of_submits_stops_and_evictions(twins):
     Reused.twins = staticmethod(twins)
     run_state_machine_as_test(Reused, settings=settings(max_examples=40, stateful_step_count=25))

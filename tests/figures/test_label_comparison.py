@@ -59,6 +59,7 @@ def test_rules_of_either_run_are_compared_and_marks_are_not():
     assert common_rules(flat_run([]), flat_run([])) == ()
 
 
+@pytest.mark.slow
 def test_with_eight_seeds_the_interval_of_the_difference_holds_the_true_one():
     model = TableModel(random_table(5, 5), stop_ids=[4])
 

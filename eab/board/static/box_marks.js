@@ -1,5 +1,5 @@
-// What a box shows about its path besides the text: in words, as a mark for what is not drawn, and as
-// the entropy of each token.
+// What a box shows about its path besides the text: in words, as a mark for what is not drawn, and
+// as the entropy of each token.
 
 /** @import { PathBox } from "./path_box.js" */
 /** @import { RunStore } from "./run_store.js" */

@@ -1,5 +1,5 @@
-// The drawer over the charts, always visible: shows one page at a time that the user opened, such as
-// the help.
+// The drawer over the charts, always visible: shows one page at a time that the user opened, such
+// as the help.
 
 /** @import { Send } from "./types.d.ts" */
 /** @import { ViewState } from "./view_state.js" */

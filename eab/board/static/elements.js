@@ -1,5 +1,5 @@
-// Creates HTML and SVG elements, and buttons, instead of parsing text, so model output stays text; and
-// measures texts in pixels and cuts them to a width.
+// Creates HTML and SVG elements, and buttons, instead of parsing text, so model output stays text;
+// and measures texts in pixels and cuts them to a width.
 
 /** @import { Attributes } from "./types.d.ts" */
 

@@ -1,6 +1,6 @@
-// The lines of the entropy chart, or with many paths or steps, where lines would hide one another, a
-// band for all and one line. They are drawn once for the whole run; the chart hides the part after the
-// cursor.
+// The lines of the entropy chart, or with many paths or steps, where lines would hide one another,
+// a band for all and one line. They are drawn once for the whole run; the chart hides the part
+// after the cursor.
 
 /** @import { EntropyChart } from "./entropy_chart.js" */
 /** @import { RunStore } from "./run_store.js" */

@@ -1,6 +1,6 @@
-// Numbers and texts in sentences, as eab/formatting.py writes them; and the exact text of tokens, as
-// eab/token_text.py keeps it: a byte that is only a part of a character is a lone surrogate (U+DC80 to
-// U+DCFF), so texts of tokens can be joined.
+// Numbers and texts in sentences, as eab/formatting.py writes them; and the exact text of tokens,
+// as eab/token_text.py keeps it: a byte that is only a part of a character is a lone surrogate
+// (U+DC80 to U+DCFF), so texts of tokens can be joined.
 
 const grouped = new Intl.NumberFormat("en-US");
 

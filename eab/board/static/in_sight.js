@@ -1,6 +1,6 @@
-// Which boxes of the tree are in the picture, so a tree of any size has few elements. If a branch has
-// no room for one line per text, one box stands for the branch until the camera comes near; and in
-// large letters, boxes that an edge of the picture cuts are hidden.
+// Which boxes of the tree are in the picture, so a tree of any size has few elements. If a branch
+// has no room for one line per text, one box stands for the branch until the camera comes near; and
+// in large letters, boxes that an edge of the picture cuts are hidden.
 
 /** @import { TreeView } from "./tree.js" */
 /** @import { Path, Point, Size } from "./types.d.ts" */

@@ -1,6 +1,6 @@
-// "How likely is it that ...?": the labels of the run, each with its estimate and its certain bounds,
-// and the controls that make them. A mark labels all that follows a token; a rule labels the texts
-// for which it holds. Python computes the numbers (eab/analysis/labels.py).
+// "How likely is it that ...?": the labels of the run, each with its estimate and its certain
+// bounds, and the controls that make them. A mark labels all that follows a token; a rule labels
+// the texts for which it holds. Python computes the numbers (eab/analysis/labels.py).
 //
 // And the search, which finds words in the texts of the tree, even across forks.
 

@@ -1,4 +1,5 @@
-// Messages to the board, made from events in the browser: what eab/board/messages.py does in Python.
+// Messages to the board, made from events in the browser: what eab/board/messages.py does in
+// Python.
 
 /** @import { Message, PathMessage, RunEvent, RunPath, RunToken, StepMessage, TokenTuple } from "./types.d.ts" */
 import {

@@ -1,7 +1,8 @@
 // The board on a page without Python. Either one run, stored in the page's data block
-// (eab/share/exports.py); or the explorer as static files (eab/share/site.py): the recorded runs, each in a
-// data block of the page. On both, the story model makes runs, if the page has its files: a prompt, Run
-// and Stop. The model runs in a worker (eab/share/live/static/worker.js, which describes the messages).
+// (eab/share/exports.py); or the explorer as static files (eab/share/site.py): the recorded runs,
+// each in a data block of the page. On both, the story model makes runs, if the page has its files:
+// a prompt, Run and Stop. The model runs in a worker (eab/share/live/static/worker.js, which
+// describes the messages).
 
 /** @import { Message, PageData, RunEvent, RunPath, TokenAddress } from "./types.d.ts" */
 import { Board } from "./board.js";
@@ -27,15 +28,18 @@ async function unpacked(packed) {
 
 /**
  * The table of texts, heaviest first; of very many, the others follow at a click.
- * @param {PageData["texts"]} texts @param {number} count of rows
+ * @param {PageData["texts"]} texts
  */
-function showTexts({ sentence, columns, rows }, count) {
-  byId("texts").replaceChildren(table(sentence, columns, rows.slice(0, count)));
-  if (rows.length <= count) return;
+function showTexts({ sentence, columns, rows }) {
+  byId("texts").replaceChildren(table(sentence, columns, rows.slice(0, MAX_ROWS)));
+  if (rows.length <= MAX_ROWS) return;
   const words = `All ${counted(rows.length, "text")}`;
-  const more = wordButton(words, "Show all texts in the table", () =>
-    showTexts({ sentence, columns, rows }, rows.length),
-  );
+  const more = wordButton(words, "Show all texts in the table", () => {
+    const all = table(sentence, columns, rows);
+    all.tabIndex = -1; // it takes the focus of the button, which is gone
+    byId("texts").replaceChildren(all);
+    all.focus({ preventScroll: true });
+  });
   byId("texts").append(more);
 }
 
@@ -44,7 +48,7 @@ function showPage(board, { title, about, texts, message, events }) {
   showTitle(title);
   byId("about").textContent = about;
   byId("texts-title").hidden = false;
-  showTexts(texts, MAX_ROWS);
+  showTexts(texts);
   board.onMissed = null;
   const made = message.paths ? {} : boardMessage(fold(events));
   const whole = /** @type {Message} */ ({ ...made, ...message });

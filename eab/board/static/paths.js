@@ -1,10 +1,10 @@
 // A path after a step, and its children; and paths with the same answer, drawn as one box: it shows
-// the heaviest text, from the fork below which all texts give that answer. Such a box is a path of its
-// own, with `joined`.
+// the heaviest text, from the fork below which all texts give that answer. Such a box is a path of
+// its own, with `joined`.
 //
-// `Branches` says which are drawn. Branches of small weight, and the lightest texts of a tree that has no
-// room for all, are folded: a mark at their fork stands for them until it is clicked. Texts with the same
-// answer can be joined into one box. The user can hide other branches.
+// `Branches` says which are drawn. Branches of small weight, and the lightest texts of a tree that
+// has no room for all, are folded: a mark at their fork stands for them until it is clicked. Texts
+// with the same answer can be joined into one box. The user can hide other branches.
 
 /** @import { RunStore } from "./run_store.js" */
 /** @import { Path, Status } from "./types.d.ts" */
@@ -52,7 +52,7 @@ export function textsAt(path, step) {
  * The texts that grew from a path, by its id, if there are several and all give the same answer.
  * @param {RunStore} store
  */
-export function agreeingTexts(store) {
+function agreeingTexts(store) {
   const { paths } = store;
   const { answers } = store.deciding;
   const answerOf = (/** @type {Path} */ { id }) => answers.get(id) ?? id;
@@ -80,7 +80,7 @@ export function agreeingTexts(store) {
  * @param {Path[]} texts that grew from it
  * @returns {Path}
  */
-export function joinedPath(store, root, texts) {
+function joinedPath(store, root, texts) {
   const weigh = (/** @type {Path} */ path) => weightAt(path, store.lastStep);
   const heaviest = texts.reduce((a, b) => (weigh(b) > weigh(a) ? b : a));
   const whole = store.lineThrough(heaviest);

@@ -1,8 +1,8 @@
 // The live and finished paths of a run, and how the decisions of a step change them, as in
-// eab/engine/paths.py and step_events.py: for runs of the story model (eab/share/live) and recomputed
-// ones. First what they need, as in eab/engine/branching: random numbers that depend on (seed, stream key,
-// step, index) alone (random_streams.py), a sum, and the path limit of the policy `fair` (fair.py;
-// Fearnhead and Clifford, 2003).
+// eab/engine/paths.py and step_events.py: for runs of the story model (eab/share/live) and
+// recomputed ones. First what they need, as in eab/engine/branching: random numbers that depend on
+// (seed, stream key, step, index) alone (random_streams.py), a sum, and the path limit of the
+// policy `fair` (fair.py; Fearnhead and Clifford, 2003).
 
 /** @import { RunEvent } from "./types.d.ts" */
 
@@ -125,7 +125,7 @@ function rounded(parts) {
  * @param {number[]} weights @param {number} limit @param {number} uniform in [0, 1)
  * @returns {(number | null)[]}
  */
-export function fearnheadClifford(weights, limit, uniform) {
+function fearnheadClifford(weights, limit, uniform) {
   if (weights.length <= limit) return weights;
   const order = weights.map((_, index) => index).sort((a, b) => weights[b] - weights[a]);
   const { kept, c } = thresholdOf(

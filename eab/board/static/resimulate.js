@@ -1,9 +1,9 @@
 // A finished run at another threshold or growth step r, computed from its events: the same as
-// eab/engine/what_if/resimulate.py, which drives the engine itself through the recorded decisions. Here
-// are the parts of the engine that a decided run needs: paths, weights, path limit, rows.
+// eab/engine/what_if/resimulate.py, which drives the engine itself through the recorded decisions.
+// Here are the parts of the engine that a decided run needs: paths, weights, path limit, rows.
 //
-// First, the events as decisions (eab/engine/what_if/__init__.py): what each live path saw at a step, and
-// what it became.
+// First, the events as decisions (eab/engine/what_if/__init__.py): what each live path saw at a
+// step, and what it became.
 
 /** @import { RunEvent, Unknown } from "./types.d.ts" */
 import { fsum, isClose, itself, Population } from "./population.js";

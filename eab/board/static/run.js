@@ -4,8 +4,8 @@
 // Left out are texts that were read after the last step (TextScored) and the state of models that
 // keep more than KV rows; pages of such runs come with their message.
 //
-// Beside it the books of the tree cache (eab/engine/caches/tree.py and growth.py), without K and V: which
-// rows its tensors hold, and which of them several live paths read.
+// Beside it the books of the tree cache (eab/engine/caches/tree.py and growth.py), without K and V:
+// which rows its tensors hold, and which of them several live paths read.
 
 /** @import { RunEvent, RunPath, RunStep, RunToken } from "./types.d.ts" */
 import { fromBytes, StopStrings, toBytes } from "./formatting.js";
@@ -182,7 +182,7 @@ export class KvRows {
  * Rows that the cache of a single path holds after each number of new tokens.
  * @param {RunEvent} started @returns {number[]}
  */
-export function heldAlone(started) {
+function heldAlone(started) {
   const { prompt_tokens: prompt, model, config } = started;
   const cache = new KvRows(model, config.r);
   return Array.from({ length: config.max_new_tokens }, (_, step) => {

@@ -1,6 +1,6 @@
-// The board as a Streamlit component (version 2): Streamlit calls this with every message. A tour of the
-// board has six stops, each with a part of the board and what it shows; it starts by itself on the first
-// visit, and later only when requested in Help.
+// The board as a Streamlit component (version 2): Streamlit calls this with every message. A tour
+// of the board has six stops, each with a part of the board and what it shows; it starts by itself
+// on the first visit, and later only when requested in Help.
 
 /** @import { Message, Send, StreamlitArguments, WhatIfRequest } from "./types.d.ts" */
 import { Board } from "./board.js";

@@ -1,7 +1,7 @@
-// The pictures as text. On a phone the tree is an outline: each path is a paragraph with its whole text,
-// indented below its fork, with its weight at the left edge and each token's entropy as a colour below
-// the token. The outline is part of the page, so fingers scroll and enlarge it like any text. And the
-// charts are tables, for people who cannot see them or who want the numbers.
+// The pictures as text. On a phone the tree is an outline: each path is a paragraph with its whole
+// text, indented below its fork, with its weight at the left edge and each token's entropy as a
+// colour below the token. The outline is part of the page, so fingers scroll and enlarge it like
+// any text. And the charts are tables, for people who cannot see them or who want the numbers.
 
 /** @import { Tooltip } from "./inspector.js" */
 /** @import { RunStore } from "./run_store.js" */

@@ -1,5 +1,5 @@
-// What the user looks at: the cursor, the selection, which branches are drawn, how, and how large. Views
-// read it and change it through the commands that they send (commands.js).
+// What the user looks at: the cursor, the selection, which branches are drawn, how, and how large.
+// Views read it and change it through the commands that they send (commands.js).
 
 /** @import { PageName } from "./drawer.js" */
 /** @import { RunStore } from "./run_store.js" */

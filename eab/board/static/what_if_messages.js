@@ -1,5 +1,5 @@
-// A finished run on its board, which recomputes it at another threshold or growth step r by itself. The
-// sentences of the message are those of eab/figures/run_comparison.py.
+// A finished run on its board, which recomputes it at another threshold or growth step r by itself.
+// The sentences of the message are those of eab/figures/run_comparison.py.
 
 /** @import { Board } from "./board.js" */
 /** @import { Run } from "./run.js" */

@@ -20,10 +20,10 @@ from eab.engine.branching.own import own_name
 from eab.engine.branching.presets import OF_PRESETS, PRESETS, START, starting_config
 from eab.errors import ConfigError, RecordError
 from eab.formatting import quoted
-from eab.run.events.fields import Count, NotDeclaredError, PromptText, Seconds, read
+from eab.run.events.fields import Count, PromptText, Seconds
 from eab.run.record import SUFFIX
 from eab.run.record.files import checked_id
-from eab.text_values import listed
+from eab.text_values import NotDeclaredError, listed, read
 
 if TYPE_CHECKING:
     import pandas as pd

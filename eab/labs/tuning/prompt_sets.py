@@ -27,8 +27,9 @@ from eab.errors import ConfigError, QuestionsError, check_one_of
 from eab.formatting import counted, quoted
 from eab.run.events import Message
 from eab.run.events.chat import prompt_or_messages
-from eab.run.events.fields import MAX_RULE, NotDeclaredError, PromptText, RuleText, read
+from eab.run.events.fields import MAX_RULE, PromptText, RuleText
 from eab.run.record.files import Line, checked_id, default_id, items_of, lines_of, read_text
+from eab.text_values import NotDeclaredError, read
 
 QUESTIONS: Final = ASSETS / "questions" / "embedded.jsonl"  # for the embedded model
 STORIES: Final = ASSETS / "questions" / "stories.jsonl"

@@ -24,8 +24,9 @@ from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import TuningPrompt, check_question
 from eab.run import fold, record
 from eab.run.events import ModelCard, RunEnded
-from eab.run.events.fields import Count, read
+from eab.run.events.fields import Count
 from eab.run.record.files import cannot_be_written, checked_id, make_folder, save_whole, write_table
+from eab.text_values import read
 
 MAX_CELLS: Final = 20_000
 _LAB, _TABLE = "sweep", "cells"

@@ -44,7 +44,7 @@ from eab.run.events import (
     TokensAppended,
 )
 from eab.run.events.chat import read_messages, title_of
-from eab.run.events.fields import decoder, read
+from eab.text_values import decoder, read
 
 MOST_TOKENS: Final = MAX_PATHS * MAX_NEW_TOKENS  # per run, with the largest settings
 MAX_LINE_BYTES: Final = 8 * 2**20

@@ -307,6 +307,7 @@ def test_the_settings_of_the_answer_go_into_the_controls_of_explore(page: Tab) -
     assert shown == {"branch_factor": best.branch_factor, "max_paths": best.max_paths}
 
 
+@pytest.mark.slow
 def test_the_recommender_predicts() -> None:
     page = opened("tune", view="threshold").put(tune_max_new_tokens=6, tune_pilot_set=OWN)
     page.put(tune_own="My favorite color is\nI have a pet", tune_wanted_number=6)

@@ -49,6 +49,7 @@ def test_the_tests_that_depend_on_the_processor_pass(limits):
     )
 
 
+@pytest.mark.slow
 @needs_compiled
 def test_the_variable_limits_what_is_compiled():
     program = (

@@ -172,6 +172,7 @@ def test_a_run_grows_from_a_token(ask: Ask, model: LanguageModel) -> None:
     assert is_same(found, list(event_stream(model, request)))
 
 
+@pytest.mark.slow
 def test_tensors_that_paths_left_are_compacted(ask: Ask, model: LanguageModel) -> None:
     chosen = {"entropy_threshold": 0.1, "min_fork_weight": 0.0, "branch_min_p": 0.0, "r": 30}
     chosen |= {"max_paths": 60, "max_new_tokens": 100, "temperature": 1.0, "top_p": 1.0}

@@ -1,5 +1,5 @@
-// Mirrors eab/engine/branching/fair.py: unbiased branching, with shares of the weight that sum to 1. Also
-// the policy `greedy`, of the probe.
+// Mirrors eab/engine/branching/fair.py: unbiased branching, with shares of the weight that sum to
+// 1. Also the policy `greedy`, of the probe.
 
 /** @import { Config } from "./loading.js" */
 /** @import { Prediction } from "./sampling.js" */

@@ -1,5 +1,5 @@
-// Mirrors eab/engine/models/loading.py and eab/engine/build.py: the model from its files, and the token ids
-// that a run starts from.
+// Mirrors eab/engine/models/loading.py and eab/engine/build.py: the model from its files, and the
+// token ids that a run starts from.
 
 import { Decoder } from "./decoder.js";
 import { EabError } from "./errors.js";

@@ -1,4 +1,5 @@
-// Mirrors eab/engine/models/packaged.py: the files of the model, fetched on first use, checked, and kept.
+// Mirrors eab/engine/models/packaged.py: the files of the model, fetched on first use, checked, and
+// kept.
 
 import { EabError } from "./errors.js";
 

@@ -1,6 +1,6 @@
-// Mirrors eab/engine/models/products.py: matrix products in blocks of two rows and four outputs, so that each
-// number that is loaded serves several sums. Weights are float32. Sums are double, which is no slower
-// here, and more exact than in Python.
+// Mirrors eab/engine/models/products.py: matrix products in blocks of two rows and four outputs, so
+// that each number that is loaded serves several sums. Weights are float32. Sums are double, which
+// is no slower here, and more exact than in Python.
 
 /**
  * x (T, K) times the transposed weights (N, K), row-major -> (T, N). N must be a multiple of 4.

@@ -1,6 +1,6 @@
-// Mirrors eab/engine/caches/tree.py, with rows.py: all paths of a run in one set of rows, each written
-// once. A path is a list of rows; a fork copies the list, never K or V. When the tensors grow, and
-// what is reported of them, is in eab/board/static/run.js.
+// Mirrors eab/engine/caches/tree.py, with rows.py: all paths of a run in one set of rows, each
+// written once. A path is a list of rows; a fork copies the list, never K or V. When the tensors
+// grow, and what is reported of them, is in eab/board/static/run.js.
 
 import { KvRows } from "../../../board/static/run.js";
 
