@@ -215,6 +215,7 @@ def test_a_board_that_opens_late_asks_for_everything(cell: OpenPage) -> None:
         "run": "another"
     }
     page.evaluate("([message]) => change('message', message)", [late])
+    page.wait_for_function("sent.length > 0")  # it may still unpack the events
     assert page.evaluate("sent") == [{"request": "missed"}]
 
 
