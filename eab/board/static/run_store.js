@@ -3,7 +3,7 @@
 // twice, late or not at all.
 
 /** @import { Candidate, Deciding, DecidingMessage, Labels, LabelsMessage, Message, Offers, Path, PathMessage, RunInfo, Sentences, Side, Step, StepMessage, Token, TokenPlace, TokenTuple } from "./types.d.ts" */
-import { childrenOf, inTreeOrder, isOfFork } from "./paths.js";
+import { childrenOf, isOfFork } from "./paths.js";
 
 // Probabilities arrive as integers in units of 1 / SHARES (`SHARES` in eab/board/messages.py).
 const SHARES = 100_000;
@@ -284,11 +284,14 @@ export class RunStore {
     return grown.flatMap((path) => this.paths.get(path) ?? []);
   }
 
-  /** The ids of pruned paths, and of forked paths with no branch left. */
-  droppedPaths() {
+  /**
+   * The ids of pruned paths, and of forked paths with no branch left.
+   * @param {Path[]} inOrder all paths, parents before their children
+   */
+  droppedPaths(inOrder) {
     /** @type {Set<number>} */
     const dropped = new Set();
-    const all = inTreeOrder([...this.paths.values()]).reverse();
+    const all = inOrder.toReversed();
     const parents = new Set(all.map(({ parent }) => parent));
     /** @type {Set<number>} */
     const survived = new Set();
