@@ -37,7 +37,6 @@ from competitors import (
     Engine,
     Generate,
     Job,
-    Kernels,
     synchronize,
 )
 from published import (
@@ -64,13 +63,11 @@ from eab.labs.measure_quantization import measure_machine, read_bytes
 from eab.run.events import StepTimed
 from eab.timing import MIN_REPEATS, Timing, ratio_words, with_spread
 
-LONG_PATHS, LONG_TOKENS = 64, 200
 LARGEST = "8b"  # one by one, or with a cache that copies, a job takes minutes
 HOST_PATHS, HOST_TOKENS, HOST_PROMPT = (1, 20, 64), 48, "Once upon a time"
 FEW = "GOMP_SPINCOUNT=1000"
 WAYS = {"as PyTorch does": {}, FEW: {"GOMP_SPINCOUNT": "1000"}, "one thread": {}}
 BUSY_PROMPT, BUSY_PATHS, BUSY_STEPS = 300, 20, 40
-EDGE = 8  # steps at each end of a job; their medians are compared
 console = Console(stderr=True)
 
 
@@ -100,8 +97,6 @@ def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
     competitors: list[Competitor] = [
         tree,
         BarePass(pair.plain, job),
-        Kernels(pair.ours._model, job),
-        Kernels(pair.ours._model, job, tree),
         Generate(pair.plain, job, job.paths),
     ]
     if pair.shape != LARGEST:
@@ -171,13 +166,6 @@ def step_of(competitor: Competitor) -> float:
     )
 
 
-def last_step_over_first(engine: Engine) -> float:
-    """The step time with long private suffixes over that of the first steps with all paths."""
-    first = [second for steps in engine.measured.step_seconds for second in steps[:EDGE]]
-    last = [second for steps in engine.measured.step_seconds for second in steps[-EDGE:]]
-    return statistics.median(last) / statistics.median(first)
-
-
 def reading_seconds(model: HuggingFaceModel) -> float:
     """Seconds to read the weights once, at the memory bandwidth measured here."""
     shape = model.kv_shape
@@ -227,8 +215,6 @@ def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, fl
     assert batched.measured.kv_bytes is not None
     ratios = {
         "step_over_bare_pass": step_of(tree) / step_of(bare),
-        "linear_over_bare_pass": step_of(competitors[2]) / step_of(bare),
-        "linear_and_attention_over_bare_pass": step_of(competitors[3]) / step_of(bare),
         "batched_over_tree": seconds_of(batched) / seconds_of(tree),
         "kv_over_distinct": (measured.kv_bytes - measured.spare_rows * row_bytes)
         / (measured.rows * row_bytes),
@@ -270,26 +256,19 @@ def table(competitors: Sequence[Competitor]) -> str:
 
 
 def standard(pair: Pair, job: Job, rounds: int, deadline: float) -> tuple[str, dict[str, Any]]:
-    """Measure this job and the long one. Returns the text and the figures as data."""
+    """Measure this job. Returns the text and the figures as data."""
     warm_up(pair, job)
     competitors = field_of(pair, job, everybody=True)
     measure(competitors, rounds, deadline)
     ratios = ratios_of(competitors, pair.ours.card.row_bytes)
     reading = reading_seconds(pair.ours)
     ratios["step_over_reading_weights"] = step_of(competitors[0]) / reading
-    long = Engine(pair.ours, job_of(300, LONG_PATHS, LONG_TOKENS), long_suffixes=True)
-    measure([long], 1)
-    ratios["last_step_over_first"] = last_step_over_first(long)
     text = (
         f"Shape {pair.shape}, {job}, weights stored {pair.ours.stored.layout}.\n\n{table(competitors)}\n"
         f"One step of {job.paths} paths takes {step_of(competitors[0]) * 1000:.0f} ms, the bare pass of the same "
-        f"tokens {step_of(competitors[1]) * 1000:.0f} ms: {ratios['step_over_bare_pass']:.2f} times. The linear layers of "
-        f"the step alone take {ratios['linear_over_bare_pass']:.2f} times the bare pass, with attention "
-        f"{ratios['linear_and_attention_over_bare_pass']:.2f}. Reading the weights once takes "
-        f"{reading * 1000:.1f} ms here; the step takes {ratios['step_over_reading_weights']:.2f} "
-        f"times that. With {LONG_PATHS} paths of "
-        f"{LONG_TOKENS} private tokens each, the last step costs "
-        f"{ratios['last_step_over_first']:.2f} times the first.\n"
+        f"tokens {step_of(competitors[1]) * 1000:.0f} ms: {ratios['step_over_bare_pass']:.2f} times. Reading the "
+        f"weights once takes {reading * 1000:.1f} ms here; the step takes "
+        f"{ratios['step_over_reading_weights']:.2f} times that.\n"
     )
     if pair.shape == "embedded":
         ratios |= host_times(pair.ours, rounds)
