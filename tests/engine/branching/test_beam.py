@@ -1,7 +1,5 @@
 """The `beam` policy finds the texts of beam search in transformers, with the same scores."""
 
-import math
-from collections import Counter
 from itertools import product
 from typing import Any
 
@@ -12,7 +10,6 @@ from equality import assert_same_decisions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import events_of
-from tiny_models import shared, word_tokenizer
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -23,11 +20,9 @@ from transformers import (
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from eab import EntropyAdaptiveBranching
-from eab.analysis.answers import group_answers
 from eab.config import BranchingConfig
 from eab.engine.models.sources import EMBEDDED_FOLDER
 from eab.engine.what_if.resimulate import resimulate
-from eab.errors import ConfigError
 from eab.lessons.checks.policy import Table, TableModel, random_table
 from eab.run import RunState, fold, record
 from eab.run.events import Forked, Pruned
@@ -83,17 +78,6 @@ def assert_same(run: RunState, expected: Any, penalty: float) -> None:
 
 
 RULES = [*product([-1.0, 0.0, 0.7, 1.0, 2.0], [False, True, "never"])]
-
-
-@pytest.mark.parametrize("beams", [1, 2, 4, 8])
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
-def test_texts_and_scores_are_those_of_transformers(family: str, beams: int) -> None:
-    model, prompt = shared(family, beams), [5, 6, 7]
-    explorer = EntropyAdaptiveBranching((model, word_tokenizer()), policy="beam", max_paths=beams)
-    for penalty, early in RULES:
-        rules = {"length_penalty": penalty, "early_stopping": early, "max_new_tokens": LENGTH}
-        run = explorer.run(prompt, temperature=1, top_p=1, **rules)
-        assert_same(run, reference(model, prompt, beams, [1], **rules), penalty)
 
 
 @settings(max_examples=60)
@@ -176,21 +160,6 @@ def table() -> Table:
     return random_table(3, 5, 1.0, LENGTH)
 
 
-@pytest.mark.parametrize("beams", [1, 3, 8])
-def test_bounds_of_answers_hold_and_the_rest_is_unexplored(table, beams):
-    model = TableModel(table, [1])
-    run = fold(events_of(model, "0", BASE, max_paths=beams))
-    truth = Counter[str]()
-    for text, mass in model.all_texts(0, LENGTH):
-        truth["".join(model.text(token) for token in text if token != 1).strip()] += mass
-    answers = group_answers(run)
-    for answer in answers.ranked:
-        assert answer.low - 1e-9 <= truth[answer.name.strip()] <= answer.high + 1e-9
-    kept = math.fsum(sample.weight for sample in run.samples)
-    assert kept == pytest.approx(math.fsum(math.exp(one.log_prob) for one in run.samples))
-    assert kept <= answers.explored + 1e-9 <= 1
-
-
 def test_what_if_and_a_file_give_the_same_run(table):
     events = events_of(TableModel(table, [1]), "0", BASE, max_paths=4)
     assert any(isinstance(event, Pruned) for event in events)
@@ -199,21 +168,6 @@ def test_what_if_and_a_file_give_the_same_run(table):
         found = resimulate(events, threshold)
         assert not found.unknowns, "the threshold has no effect"
         assert_same_decisions(fold(found.events), fold(events))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "why"),
-    [
-        ({"max_paths": 0}, "must be a whole number from 1 to 256"),
-        ({"max_paths": 257}, "must be a whole number from 1 to 256"),
-        ({"length_penalty": 11}, "must be a number from -10 to 10"),
-        ({"early_stopping": "always"}, "must be one of: off, on, never"),
-        ({"num_return_sequences": 5}, "did you mean 'max_paths'"),
-    ],
-)
-def test_settings_that_no_search_can_have_are_refused(wrong, why):
-    with pytest.raises(ConfigError, match=why):
-        BranchingConfig(policy="beam", **wrong)
 
 
 def test_texts_and_scores_of_the_embedded_model_are_those_of_transformers():

@@ -47,27 +47,3 @@ def test_the_tree_at_a_higher_threshold_is_a_subtree_of_the_one_at_a_lower(
     ]
     for lower, higher in itertools.pairwise(trees):
         assert higher <= lower
-
-
-@settings(max_examples=30)
-@given(chain=st.integers(0, 10**6), seed=st.integers(0, 1000), threshold=st.floats(0.0, 1.2))
-def test_the_heirs_of_a_tree_form_the_run_that_never_forks(chain, seed, threshold):
-    model = TableModel(random_table(chain, 5), stop_ids=[4])
-    settings = {"branch_factor": 3, "max_new_tokens": 5, "seed": seed}
-    [alone] = grow(model, NO_FORK, **settings).samples
-    tree = grow(model, threshold, **settings)
-    heirs = [
-        leaf
-        for leaf in tree.leaves()
-        if all(tree.paths[path].heir for path in tree.lineage(leaf.id))
-    ]
-    assert [tree.sample(leaf.id).token_ids for leaf in heirs] == [alone.token_ids]
-
-
-def test_the_compared_thresholds_give_trees_of_different_sizes():
-    model = TableModel(random_table(5, 6, steps=5))
-    sizes = [
-        len(prefixes(grow(model, threshold, max_new_tokens=5)))
-        for threshold in (0.0, 1.1, 1.3, NO_FORK)
-    ]
-    assert sizes == sorted(set(sizes), reverse=True)

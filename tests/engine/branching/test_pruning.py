@@ -26,32 +26,19 @@ GRID = [(index + 0.5) / 1000 for index in range(1000)]
 @example(weights=[1.0] * 200, limit=150, uniform=LAST)
 @example(weights=[0.0] * 3, limit=2, uniform=0.7)
 @example(weights=[0.0, 0.5, 0.0, 0.5], limit=2, uniform=0.7)
-def test_as_many_as_the_limit_survive_unless_weights_are_zero(weights, limit, uniform):
-    positive = sum(weight > 0 for weight in weights)
-    survivors = [
-        weight for weight in fearnhead_clifford(weights, limit, uniform) if weight is not None
-    ]
+def test_survivors_their_sum_and_their_weights(weights, limit, uniform):
+    """As many as the limit survive, with the same sum; heavy ones keep their weights, and light
+    ones get an equal weight.
+    """
+    after = fearnhead_clifford(weights, limit, uniform)
+    survivors = [weight for weight in after if weight is not None]
+    assert math.fsum(survivors) == pytest.approx(math.fsum(weights), rel=1e-12)
     if len(weights) <= limit:
         assert survivors == weights
-    else:
-        assert len(survivors) <= limit
-        assert len(survivors) >= min(limit, positive) or min(
-            w for w in weights if w > 0
-        ) < 1e-12 * max(weights)
-
-
-@given(weights=WEIGHTS, limit=st.integers(1, 12), uniform=UNIFORMS)
-@example(weights=[0.1] * 10, limit=3, uniform=0.0)
-@example(weights=[0.1] * 10, limit=3, uniform=LAST)
-def test_the_sum_of_the_weights_is_unchanged(weights, limit, uniform):
-    after = fearnhead_clifford(weights, limit, uniform)
-    kept = math.fsum(weight for weight in after if weight is not None)
-    assert kept == pytest.approx(math.fsum(weights), rel=1e-12)
-
-
-@given(weights=WEIGHTS, limit=st.integers(1, 12), uniform=UNIFORMS)
-def test_heavy_weights_are_unchanged_and_light_survivors_get_equal_weights(weights, limit, uniform):
-    after = fearnhead_clifford(weights, limit, uniform)
+        return
+    positive = [weight for weight in weights if weight > 0]
+    assert len(survivors) <= limit
+    assert len(survivors) >= min(limit, len(positive)) or min(positive) < 1e-12 * max(weights)
     light = {new for old, new in zip(weights, after, strict=True) if new not in (None, old)}
     assert len(light) <= 1
     for c in light:
@@ -72,12 +59,6 @@ def test_each_weight_is_preserved_in_expectation(weights, limit):
     assert means == pytest.approx(weights, abs=2 * sum(weights) / len(GRID))
 
 
-def test_one_of_each_pair_of_neighbours_in_the_tree_survives():
-    for uniform in GRID[::10]:
-        kept = [weight is not None for weight in fearnhead_clifford([0.09, 0.11] * 5, 5, uniform)]
-        assert all(sum(kept[pair : pair + 2]) == 1 for pair in range(0, 10, 2))
-
-
 def test_a_worked_example_keeps_the_heavy_weight_and_picks_among_the_light_ones():
     weights = [0.1, 0.6, 0.1, 0.1, 0.1]  # limit 3: c = 0.2
     for uniform, expected in (
@@ -85,3 +66,6 @@ def test_a_worked_example_keeps_the_heavy_weight_and_picks_among_the_light_ones(
         (0.6, [0.2, 0.6, None, 0.2, None]),
     ):
         assert fearnhead_clifford(weights, 3, uniform) == pytest.approx(expected)
+    for uniform in GRID[::10]:  # one of each pair of neighbours in the tree
+        kept = [weight is not None for weight in fearnhead_clifford([0.09, 0.11] * 5, 5, uniform)]
+        assert all(sum(kept[pair : pair + 2]) == 1 for pair in range(0, 10, 2))
