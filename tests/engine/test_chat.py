@@ -23,7 +23,6 @@ from eab.share.exports import as_python
 
 USER, ANSWER = Message("user", "w5 w6"), Message("assistant", "w7 w8")
 SYSTEM = Message("system", "w9")
-KEEPING = Measurement(keep_runs=True)
 SHORT = {"max_new_tokens": 5, "max_paths": 4, "entropy_threshold": 1.0}
 
 
@@ -91,7 +90,8 @@ def test_messages_survive_everything_that_repeats_a_run(eab: EntropyAdaptiveBran
     leaf = run.leaves()[0].id
     continued = run.continuation(leaf, run.tokens_before(leaf))
     request = continue_from(eab.model, run.started, continued, run.started.config)
-    assert (request.messages, request.prompt) == ((SYSTEM, USER), "w5 w6")
+    assert replace(request, continued=(3,)).messages == request.messages == (SYSTEM, USER)
+    assert request.prompt == "w5 w6"
     grown = fold(event_stream(eab.model, request)).started
     assert grown.prompt_tokens == (*run.started.prompt_tokens, *continued)
     again: dict[str, Any] = {}
@@ -107,7 +107,8 @@ def test_a_line_of_a_sweep_may_be_a_chat(eab: EntropyAdaptiveBranching, tmp_path
     grid = Grid({}, BranchingConfig(**SHORT))
     chat, written = read_prompts(str(file))
     assert chat.request(grid.base) == Request("", grid.base, messages=(SYSTEM, USER))
-    steps = [*sweep(eab.model, [chat, written], grid, folder=tmp_path, measurement=KEEPING)]
+    kept = Measurement(keep_runs=True)
+    steps = [*sweep(eab.model, [chat, written], grid, folder=tmp_path, measurement=kept)]
     files = [tmp_path / str(cell.run_file) for step in steps for cell in step.cells]
     assert {fold(record.load(file)).started.messages for file in files} == {(SYSTEM, USER), ()}
 
@@ -129,15 +130,9 @@ def test_messages_that_cannot_be_run_are_refused_with_the_reason(
         eab.run(messages, **settings)
 
 
-def test_a_model_without_a_template_takes_no_messages(twins: Any) -> None:
+def test_who_can_take_messages(twins: Any) -> None:
     with pytest.raises(ModelError, match="llama has no chat template, which messages require"):
         next(event_stream(twins("llama").ours, Request("", BranchingConfig(), messages=(USER,))))
-
-
-def test_a_request_has_either_a_prompt_or_messages() -> None:
-    request = Request("", BranchingConfig(), messages=(SYSTEM, USER))
-    assert request.prompt == "w5 w6"
-    assert replace(request, continued=(3,)).messages == request.messages
     with pytest.raises(PromptError, match="give only one of them"):
         Request("other", BranchingConfig(), messages=(USER,))
 

@@ -56,11 +56,9 @@ def test_the_shown_candidates_are_the_most_likely_tokens_of_the_plain_model(twin
         prompt = torch.tensor([list(pair.ours.encode(PROMPT, config))])
         probabilities = processed(pair.plain(prompt).logits[0, -1:], config).exp()[0]
     best = probabilities.topk(8)
-    found = [
-        (candidate.token, candidate.probability) for candidate in first.predictions[0].candidates
-    ]
-    expected = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    assert found == [(token, round(p, 6)) for token, p in expected]
+    candidates = first.predictions[0].candidates
+    assert [each.token for each in candidates] == best.indices.tolist()
+    assert [each.probability for each in candidates] == [round(p, 6) for p in best.values.tolist()]
 
 
 @pytest.mark.parametrize("policy", FORKING)

@@ -86,14 +86,6 @@ def test_presets_give_a_run_even_where_the_probe_tells_little(
     assert run.started.threshold_nats == pytest.approx(max(PROBE_FLOOR, run.probe[0]), rel=2e-3)
 
 
-def test_a_long_prompt_is_probed(embedded: HuggingFaceModel) -> None:
-    prompt = "The cat sat. " * 120
-    assert len(embedded.encode(prompt, config())) > 450
-    run = run_of(embedded, prompt, config(max_new_tokens=8))
-    assert len(run.probe) == 8
-    assert run.samples
-
-
 def limited_early(run: RunState) -> bool:
     """Whether the path limit acts in the first third of the steps."""
     acted = [step for path in run.paths for step in path.limited_steps]

@@ -3,7 +3,6 @@
 import gc
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import cycle
 from typing import Any, get_args
 
@@ -32,10 +31,9 @@ from served_together import (
     expected_of,
     mib_of_rows,
     serve_all,
-    unweighted,
 )
 
-from eab.config import BranchingConfig, CacheName
+from eab.config import CacheName
 from eab.engine.handle import Handle
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
@@ -54,21 +52,6 @@ def test_every_kind_of_run_has_the_same_events_alone_and_in_a_batch(twins, famil
     assert_served_as_alone(scheduler, twins, expected)
     kinds = {type(event) for events in expected for event in events}
     assert {Forked, Speculated, RunEnded} <= kinds
-
-
-def test_the_embedded_model_chooses_the_same_tokens_in_float32(embedded):
-    config = BranchingConfig(max_new_tokens=16, max_paths=8)
-    requests = [
-        Request(prompt, replace(config, seed=seed))
-        for seed, prompt in enumerate(["Once upon a time", "The cat sat on the", "One day, a girl"])
-    ]
-    scheduler = Scheduler(embedded)
-    served = serve_all(scheduler, [scheduler.submit(request) for request in requests])
-    for request, events in zip(requests, served, strict=True):
-        expected = alone(embedded, request)
-        for one, other in zip(unweighted(events), unweighted(expected), strict=True):
-            assert type(one) is type(other)
-            assert getattr(one, "token", None) == getattr(other, "token", None)
 
 
 class Served(RuleBasedStateMachine):
@@ -149,8 +132,8 @@ class ServedInLittleMemory(Served):
     [
         (Served, 4),
         (ServedInLittleMemory, 4),
-        pytest.param(Served, 20, marks=pytest.mark.slow),
-        pytest.param(ServedInLittleMemory, 20, marks=pytest.mark.slow),
+        pytest.param(Served, 12, marks=pytest.mark.slow),
+        pytest.param(ServedInLittleMemory, 12, marks=pytest.mark.slow),
     ],
 )
 def test_runs_that_come_and_go_have_the_same_events_as_alone(machine, examples):
@@ -189,15 +172,12 @@ class Faulty(TableModel):
         self.after -= 1
         if self.after >= 0:
             return logits
-        if self.how == "shared" and len(batches) > 1:
-            raise torch.OutOfMemoryError("no memory for all of them")
-        if any(broken):
-            if self.how == "raise":
-                raise RuntimeError("a kernel failed")
-            if self.how == "memory":
-                raise torch.OutOfMemoryError("no memory for this one")
-            if self.how == "logits":
-                parts[broken.index(True)] *= float("nan")
+        if (self.how == "memory" and any(broken)) or (self.how == "shared" and len(batches) > 1):
+            raise torch.OutOfMemoryError("no memory")
+        if self.how == "raise" and any(broken):
+            raise RuntimeError("a kernel failed")
+        if self.how == "logits" and any(broken):
+            parts[broken.index(True)] *= float("nan")
         return torch.cat(parts)
 
 
@@ -209,7 +189,7 @@ FAULTS = {"raise": RuntimeError, "logits": ModelError, "memory": None, "shared":
     [*zip([*FAULTS] * 2, cycle(get_args(CacheName)), strict=False), ("raise", "tree")],
 )
 def test_a_run_that_fails_ends_alone(how, cache):
-    for after in (1, 4, 7):
+    for after in (1, 5):
         model = Faulty(how, after)
         scheduler = Scheduler(model)
         requests = [
@@ -246,14 +226,10 @@ def without_copies(events: Sequence[Event]) -> Iterator[Event]:
             yield event
 
 
-def test_a_step_with_nothing_to_do_does_nothing():
+def test_runs_that_are_submitted_later_join_the_next_pass():
     scheduler = Scheduler(chain())
     assert scheduler.step() == []
     assert not scheduler.busy
-
-
-def test_runs_that_are_submitted_later_join_the_next_pass():
-    scheduler = Scheduler(chain())
     first = scheduler.submit(chain_request(seed=1))
     scheduler.step()
     second = scheduler.submit(chain_request(seed=2))
@@ -266,8 +242,7 @@ def test_an_ended_run_is_freed_without_garbage_collection():
     gc.disable()
     try:
         handle = scheduler.submit(chain_request())
-        while not handle.ended:
-            scheduler.step()
+        list(handle)
         held = weakref.ref(handle)
         del handle
         assert held() is None

@@ -200,8 +200,9 @@ def test_a_draw_inverts_the_distribution_without_the_hidden_tokens(
     scores[:, 0].clamp_(min=0.0)
     of = distributions(scores.double() if wide else scores)
     before = of.probs.clone()
-    hidden = [(0, token) for token in of.probs[0].topk(min(excluded, size)).indices.tolist()]
     indices = [*reversed(range(rows))]
+    best = of.probs[indices].topk(min(excluded, size)).indices.tolist()
+    hidden = [(draw, token) for draw, tokens in enumerate(best) for token in tokens]
     drawn = draws(of, indices, uniforms, hidden)
     assert torch.equal(of.probs, before)
     for draw, (index, uniform) in enumerate(zip(indices, uniforms, strict=True)):

@@ -31,25 +31,13 @@ def test_a_fork_shares_the_full_blocks_and_copies_the_last_one() -> None:
     )
 
 
-def test_a_fork_at_a_block_boundary_copies_nothing() -> None:
+def test_what_forks_and_trims_copy() -> None:
     ledger = BlockLedger(4)
     ledger.append(0, 8)
     ledger.fork(0, [1, 2])
-    assert ledger.num_blocks == 2
-    assert ledger.usage([1, 2]).bytes_copied == 0
-    ledger.append(1, 1)
-    assert ledger.num_blocks == 3
-
-
-def test_trimming_into_a_shared_block_copies_its_remaining_rows() -> None:
-    ledger = BlockLedger(4)
-    ledger.append(0, 8)
-    ledger.fork(0, [1, 2])
+    assert ledger.usage([1, 2]).bytes_copied == 0, "at the boundary of a block"
     ledger.trim(2, 6)
-    assert ledger.length(2) == 6
-    assert ledger.block_table(1)[0] == ledger.block_table(2)[0]
-    assert ledger.block_table(1)[1] != ledger.block_table(2)[1]
-    assert ledger.usage([1, 2]).bytes_copied == 2
+    assert ledger.usage([1, 2]).bytes_copied == 2, "the remaining rows of a shared block"
     ledger.trim(2, 7)
     assert ledger.length(2) == 6, "there is nothing to remove"
 
