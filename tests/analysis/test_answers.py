@@ -6,7 +6,6 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -64,14 +63,6 @@ def test_a_winner_must_beat_the_unseen_probability_too(
     assert (group_answers(flat_run(texts)).winner is not None) == wins
 
 
-def test_the_bounds_of_the_entropy_are_in_nats() -> None:
-    answers = group_answers(flat_run([("x", 0.5, 0.5, True), ("y", 0.5, 0.25, True)]))
-    low, high = answers.entropy_bounds
-    assert low == pytest.approx(-0.75 * math.log(0.75) - 0.25 * math.log(0.25))
-    unseen = 0.25 * 64 * math.log(CARD.vocab_size)  # spread over all texts of up to 64 tokens
-    assert high == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(4) + unseen)
-
-
 @pytest.mark.parametrize(
     ("policy", "texts", "ranked"),
     [
@@ -83,6 +74,8 @@ def test_the_bounds_of_the_entropy_are_in_nats() -> None:
         ("independent", [("x", 0.2, 1e-6)] * 2 + [("y", 0.4, 1e-5)], "y"),
         ("independent", [("x", 0.3, 1e-6), ("x.", 0.3, 1e-6), ("y", 0.4, 1e-5)], "x"),
         ("independent", [("x", 0.6, 0.3), ("y", 0.4, 0.5)], "y"),
+        # a text that ends inside a character
+        ("fair", [("\udcf0\udc9f", 0.6, 0.6), ("\udcf0\udc9f\udc99\udc82", 0.4, 0.4)], "⟨F0⟩⟨9F⟩"),
     ],
 )
 def test_the_answer_is_the_most_probable_one_by_what_is_known(
@@ -91,12 +84,7 @@ def test_the_answer_is_the_most_probable_one_by_what_is_known(
     answers = group_answers(flat_run([(*one, True) for one in texts], policy))
     assert answers.ranked[0].name == ranked
     assert all(one.low <= one.estimate <= one.high for one in answers.ranked)
-
-
-def test_an_estimate_outside_its_certain_interval_is_moved_into_it() -> None:
-    texts = [("a", 0.2, 0.3, True), ("b", 0.8, 0.6, True)]
-    answers = group_answers(flat_run(texts, "independent"))
-    assert {one.name: one.estimate for one in answers.ranked} == pytest.approx({"a": 0.3, "b": 0.7})
+    assert len(answers.ranked) == len({normalised(name) for name, *_ in texts})
 
 
 def test_a_run_without_leaves_has_no_answer() -> None:
@@ -202,25 +190,6 @@ def test_the_exact_values_lie_within_the_bounds_for_every_policy(
     assert low - 1e-6 <= entropy(list(exact.values())) <= high + 1e-6
 
 
-@pytest.mark.parametrize("max_paths", [3, 20])
-def test_weights_of_texts_are_unbiased_under_the_fair_policy(max_paths: int) -> None:
-    """Means over seeds are within NOISE standard errors, each < 0.02, of the enumerated values."""
-    model, length = saying_model(11, 0.8), 3
-    exact = exact_answers(model, length)
-    wanted = sorted(exact, key=lambda answer: -exact[answer])[:5]
-    estimates = []
-    config = BranchingConfig(entropy_threshold=1.0, max_paths=max_paths, max_new_tokens=length)
-    for seed in range(TREES):
-        weights: defaultdict[str, float] = defaultdict(float)
-        for leaf in group_answers(run_of(model, "0", config, seed=seed)).decided.values():
-            weights[normalised(leaf.text)] += leaf.weight
-        estimates.append([weights[answer] for answer in wanted])
-    means, errors = np.mean(estimates, axis=0), np.std(estimates, axis=0, ddof=1) / math.sqrt(TREES)
-    assert (errors < 0.02).all()
-    truth = np.array([exact[answer] for answer in wanted])
-    assert (np.abs(means - truth) < NOISE * errors + ROUNDING).all()
-
-
 # Bytes of which some end sentences, some are joined to characters, and some make the rules differ
 PIECES = [
     [bytes([byte]) for byte in "好。. A\n".encode()],
@@ -298,12 +267,6 @@ def answer_of(text: str, part: str) -> str | None:
         return None if found is None else found.strip()
     found = first_sentence(text, whole=True)
     return (text[: found[0]] if found else text).strip()
-
-
-def test_texts_that_end_inside_different_characters_are_different_answers() -> None:
-    texts = [("\udcf0\udc9f\udc99\udc82", 0.5, 0.5, True), ("\udcf0\udc9f", 0.5, 0.5, True)]
-    found = {answer.name: answer.low for answer in group_answers(flat_run(texts)).ranked}
-    assert found == {"🙂": 0.5, "⟨F0⟩⟨9F⟩": 0.5}
 
 
 @pytest.mark.parametrize(

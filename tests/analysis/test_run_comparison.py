@@ -103,6 +103,12 @@ def test_a_run_compared_with_itself_is_all_in_both_and_costs_the_same() -> None:
     assert diff_tree_sentence(both).startswith(f"{tokens} tokens in both")
     assert "0 only in A, 0 only in B" in diff_tree_sentence(both)
     assert {row[3] for row in diff_rows(run, run)} == {"the same"}
+    what_if = [
+        structs.replace(event, what_if="exact") if isinstance(event, RunStarted) else event
+        for event in run.events
+    ]
+    seconds = next(row for row in diff_rows(run, fold(what_if)) if row[0] == "seconds")
+    assert seconds[2:] == ("–", "–"), "which a what-if has not"
 
 
 def test_differences_are_in_words_and_there_is_no_ratio_to_zero() -> None:
@@ -115,6 +121,9 @@ def test_differences_are_in_words_and_there_is_no_ratio_to_zero() -> None:
     assert (forks, back) == (f"{count} fewer", f"{count} more")
     differences = [row[3] for row in diff_rows(tree, samples)]
     assert not any("(0×)" in words or words[0] in "+−±" for words in differences)
+    table = diff_table(tree, samples).set_index("measure")
+    assert table.loc["tokens", "a"] == tree.tokens_through_model
+    assert table.loc["distinct", "b"] == len(set(texts_of(samples)))
 
 
 def test_a_path_in_both_runs_has_a_weight_in_each() -> None:
@@ -168,11 +177,8 @@ def test_a_budget_is_the_number_of_texts_or_of_tokens_through_the_model() -> Non
         spent.append(run_of(model, "0 1", config).tokens_through_model)
         paid.append(tree.tokens_through_model)
     assert 0.9 < sum(spent) / sum(paid) < 1.1
-
-
-def test_all_tokens_of_a_text_but_the_last_go_through_the_model() -> None:
     run = grown(TableModel(random_table(5, 6)), entropy_threshold=20.0)
-    assert mean_tokens_per_text(run) == LENGTH - 1
+    assert mean_tokens_per_text(run) == LENGTH - 1, "all but the last"
     assert run.tokens_through_model == 2 + mean_tokens_per_text(run)
 
 
@@ -184,15 +190,12 @@ def test_the_computed_average_of_independent_samples_agrees_with_many_seeds() ->
     assert expected is not None
     seen = [
         measures_of(grown(model, policy="independent", max_paths=4, seed=seed))["explored"]
-        for seed in range(300)
+        for seed in range(200)
     ]
     error = 4 * statistics.stdev(seen) / math.sqrt(len(seen))
     low, high = expected
     assert low - error < statistics.mean(seen) < high + error
-
-
-def test_a_run_that_explored_little_gives_no_average_of_samples() -> None:
-    assert average_seen(fold(bundled("ball")), 12) is None
+    assert average_seen(fold(bundled("ball")), 12) is None, "it explored little"
 
 
 def test_runs_of_different_prompts_are_said_to_share_nothing() -> None:
@@ -200,24 +203,6 @@ def test_runs_of_different_prompts_are_said_to_share_nothing() -> None:
     assert not same_prompt(a, b)
     assert "different prompts" in takeaway_sentence(a, b)
     assert same_prompt(fold(bundled("ball")), fold(bundled("original")))
-
-
-def test_a_what_if_run_has_no_seconds_to_compare() -> None:
-    events = bundled("market")
-    marked = [
-        structs.replace(event, what_if="exact") if isinstance(event, RunStarted) else event
-        for event in events
-    ]
-    rows = diff_rows(fold(events), fold(marked))
-    seconds = next(row for row in rows if row[0] == "seconds")
-    assert seconds[2:] == ("–", "–")
-
-
-def test_the_downloaded_table_has_the_numbers_of_both_runs() -> None:
-    a, b = fold(bundled("ball")), fold(bundled("long"))
-    table = diff_table(a, b).set_index("measure")
-    assert table.loc["tokens", "a"] == a.tokens_through_model
-    assert table.loc["distinct", "b"] == len(set(texts_of(b)))
 
 
 COINS = BranchingConfig(
@@ -291,6 +276,8 @@ def test_path_ids_do_not_change_while_the_run_grows_and_the_source_stays_unchang
             assert places.setdefault(one.id, first) in (first, ())
     assert versions == sorted(versions)
     assert before == source.paths
+    with pytest.raises(ValueError, match="does not continue"):
+        graft(source, source)
 
 
 def test_a_continuation_is_new_only_if_the_source_does_not_have_it(source: RunState) -> None:
@@ -305,11 +292,6 @@ def test_a_continuation_is_new_only_if_the_source_does_not_have_it(source: RunSt
     assert is_new(
         source, source.continuation(leaf.id, source.tokens_before(leaf.id) + len(leaf.tokens) - 1)
     )
-
-
-def test_a_run_that_does_not_continue_the_source_is_refused(source: RunState) -> None:
-    with pytest.raises(ValueError, match="does not continue"):
-        graft(source, source)
 
 
 def test_the_board_is_sent_all_paths_with_their_sides_while_the_run_grows(
@@ -336,18 +318,14 @@ def test_a_mean_of_three_seeds_by_hand() -> None:
     assert found.error == pytest.approx(math.sqrt(7 / 3))
     assert found.margin == pytest.approx(4.303 * math.sqrt(7 / 3))
     assert not found.excludes_zero
-
-
-def test_a_single_seed_has_no_interval_and_decides_nothing() -> None:
-    found = mean({7: 5.0})
-    assert found.margin is None
-    assert found.fresh(4) is None
-    assert not found.excludes_zero
-
-
-def test_seeds_that_agree_exclude_zero_unless_they_are_zero() -> None:
+    single = mean({7: 5.0})
+    assert single.margin is single.fresh(4) is None
+    assert not single.excludes_zero
     assert mean({1: 0.5, 2: 0.5}).excludes_zero
     assert not mean({1: 0.0, 2: 0.0}).excludes_zero
+    assert student(1) == 12.706
+    assert student(11) == student(10) > student(12), "the larger of two neighbouring quantiles"
+    assert student(10_000) == 1.980
 
 
 def test_a_difference_is_paired_by_seed() -> None:
@@ -355,12 +333,8 @@ def test_a_difference_is_paired_by_seed() -> None:
     found = paired_difference(ours, theirs)
     assert (found.value, found.error, found.seeds) == (1.0, 0.0, 2)
     assert paired_difference(ours, {9: 1.0}) is None
-
-
-def test_student_takes_the_larger_of_two_neighbouring_quantiles() -> None:
-    assert student(1) == 12.706
-    assert student(11) == student(10) > student(12)
-    assert student(10_000) == 1.980
+    sums, turned = dict.fromkeys((1, 2), 0.1 + 0.2 + 0.3), dict.fromkeys((1, 2), 0.3 + 0.2 + 0.1)
+    assert not paired_difference(sums, turned).excludes_zero, "it is due to rounding"
 
 
 @pytest.mark.parametrize("seeds", [2, 4, 8])
@@ -381,10 +355,3 @@ def test_intervals_have_their_nominal_coverage(seeds: int) -> None:
         other += abs(found.value - fresh) <= width
     assert own / 2000 == pytest.approx(0.95, abs=0.02)
     assert other / 2000 == pytest.approx(0.95, abs=0.02)
-
-
-def test_a_difference_due_to_rounding_does_not_exclude_zero() -> None:
-    sums = {1: 0.1 + 0.2 + 0.3, 2: 0.1 + 0.2 + 0.3}
-    found = paired_difference(sums, {1: 0.3 + 0.2 + 0.1, 2: 0.3 + 0.2 + 0.1})
-    assert found is not None
-    assert not found.excludes_zero

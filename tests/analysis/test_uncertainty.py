@@ -39,13 +39,10 @@ def test_the_estimators_on_a_worked_example() -> None:
     possible = 64 * math.log(CARD.vocab_size)  # ln of the number of texts of at most 64 tokens
     assert high == pytest.approx(1.5 * LN2 + 0.5 * possible)  # the unseen half over all of them
     assert (scores.texts, scores.reason) == (3, "")
-
-
-def test_undecided_leaves_count_only_at_the_fork_before_them() -> None:
     run = flat_run([("a", 0.3, 0.25, True), ("b", 0.3, 0.5, True), ("c", 0.4, 0.2, False)])
     scores = uncertainty(run, group_answers(run))
-    assert scores.discrete == pytest.approx(LN2)
-    assert scores.semantic == pytest.approx(entropy([0.3, 0.3, 0.4]))  # its first word decides it
+    assert scores.discrete == pytest.approx(LN2), "an undecided leaf does not count, but for"
+    assert scores.semantic == pytest.approx(entropy([0.3, 0.3, 0.4])), "the fork before it"
     assert scores.predictive == pytest.approx(1.5 * LN2)
     assert group_answers(run).unfinished == pytest.approx(0.4)
 

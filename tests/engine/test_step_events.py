@@ -46,16 +46,9 @@ def test_the_entropy_lies_within_the_bounds(values: list[float], data: st.DataOb
     top = data.draw(st.integers(1, len(probs)))
     low, high = bounds(probs[:top], len(probs))
     assert low - 1e-9 <= entropy(probs) <= high + 1e-9
-
-
-@given(masses, st.data())
-def test_more_tokens_narrow_the_bounds(values: list[float], data: st.DataObject) -> None:
-    probs = sorted((value / sum(values) for value in values), reverse=True)
-    top = data.draw(st.integers(1, len(probs) - 1))
-    low, high = bounds(probs[:top], len(probs))
-    narrower_low, narrower_high = bounds(probs[: top + 1], len(probs))
-    assert low - 1e-9 <= narrower_low
-    assert narrower_high <= high + 1e-9
+    more = bounds(probs[: top + 1], len(probs))
+    assert low - 1e-9 <= more[0]
+    assert more[1] <= high + 1e-9, "more tokens narrow the bounds"
 
 
 @pytest.mark.parametrize(
@@ -81,18 +74,12 @@ def test_the_bounds_are_attained(
     low, high = bounds(known, vocab_size)
     assert low == pytest.approx(entropy(least), abs=1e-9)
     assert high == pytest.approx(entropy(most), abs=1e-9)
-
-
-def test_rows_may_have_different_numbers_of_known_tokens() -> None:
-    rows = torch.tensor([[0.5, 0.2, 0.1], [0.9, 0.0, 0.0]]).log()
-    found = entropy_bounds(rows, 30).tolist()
-    for row, known in zip(found, ([0.5, 0.2, 0.1], [0.9]), strict=True):
-        assert row == pytest.approx(bounds(known, 30), abs=1e-6)
-
-
-def test_rounding_may_raise_the_sum_above_one() -> None:
-    low, high = bounds([0.7, 0.3001], 4096)
-    assert low == pytest.approx(high, abs=1e-3)
+    beside = torch.tensor([[0.5, 0.2, 0.1, 0.0], [*known, *[0.0] * (4 - len(known))][:4]]).log()
+    if len(known) <= 4:  # rows may have different numbers of known tokens
+        found = entropy_bounds(beside, vocab_size)[1].tolist()
+        assert found == pytest.approx((low, high), abs=1e-5)
+    rounded = bounds([0.7, 0.3001], 4096)  # the sum may be above one
+    assert rounded[0] == pytest.approx(rounded[1], abs=1e-3)
 
 
 POLICIES = get_args(PolicyName)
@@ -118,7 +105,7 @@ def leader(run):
     return max(lows, key=lows.__getitem__, default=None), name, (low, low + unexplored)
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(
     st.integers(0, 40),
     st.sampled_from(POLICIES),
@@ -153,21 +140,6 @@ def test_a_decided_answer_is_that_of_the_whole_run(number, policy, seed, heat, w
     assert leader(before)[1] is None, "it ends at the first such step"
 
 
-def test_the_embedded_model_decides_early_and_the_run_stays_what_it_was():
-    explorer = EntropyAdaptiveBranching("embedded", max_new_tokens=40)
-    prompt = "Grandma went to the market and bought some"
-    whole, run = (explorer.run(prompt, stop_when=when) for when in ("ended", "decided"))
-    assert (whole.ended.reason, run.ended.reason) == ("finished", "decided")
-    assert run.tokens_through_model < whole.tokens_through_model
-    winners = [each.answers("sentence").winner for each in (whole, run)]
-    assert winners[0].name == winners[1].name
-    assert run.tokens_left == 2 * (40 - 4), "two live texts of four tokens"
-    assert Run(loads(dumps(run.events))).ended == run.ended
-    assert run.what_if(r=9).ended.reason == "decided"
-    with pytest.raises(ConfigError, match="ended before its texts did"):
-        explorer.explore(run)
-
-
 def test_a_word_of_the_settings_labels_the_run_and_decides_it():
     explorer = EntropyAdaptiveBranching("embedded", max_new_tokens=40, label_words="APPLES")
     prompt = "Grandma went to the market and bought some"
@@ -183,6 +155,13 @@ def test_a_word_of_the_settings_labels_the_run_and_decides_it():
     nearly = explorer.run(prompt, stop_when="explored", explored_goal=0.7)
     assert nearly.ended.reason == "explored"
     assert 1 - nearly.labelled().unexplored >= 0.7
+    by_answer = explorer.run(prompt, stop_when="decided", label_words=())
+    assert by_answer.ended.reason == "decided"
+    plain = explorer.run(prompt, label_words=())
+    assert by_answer.answers("sentence").winner.name == plain.answers("sentence").winner.name
+    assert by_answer.tokens_left == 2 * (40 - 4), "two live texts of four tokens"
+    with pytest.raises(ConfigError, match="ended before its texts did"):
+        explorer.explore(by_answer)
     never = explorer.run(prompt, stop_when="decided", label_words=["zebra"])
     assert never.ended.reason == "finished", "a text without the word may still get it"
     assert never.labelled().winner == NO_LABEL

@@ -118,23 +118,6 @@ def test_a_model_with_a_memory_of_its_own_stops_between_layers(kind: str) -> Non
     assert (end.reason, begun[0]) == ("stopped", 1)
 
 
-def test_a_run_beside_it_goes_on(layers: Layers) -> None:
-    layers.stop_at = -1
-    asked = Request("", replace(CONFIG, threshold_unit="nats"), token_ids=PROMPT[:40])
-    alone = fold(event_stream(layers.model, asked))
-    scheduler = Scheduler(layers.model)
-    calls = [0]
-
-    def soon() -> bool:
-        calls[0] += 1
-        return calls[0] > 5
-
-    stopped, other = scheduler.submit(asked, should_stop=soon), scheduler.submit(asked)
-    beside = fold(other)
-    assert [one.token_ids for one in beside.samples] == [one.token_ids for one in alone.samples]
-    assert stopped.ended
-
-
 @pytest.mark.parametrize("cache", ["tree", "deep-copy", "concat-cow", "recompute"])
 def test_a_run_in_the_same_pass_does_not_delay_stop_and_is_the_same(layers, cache) -> None:
     config = replace(CONFIG, threshold_unit="nats", cache=cache)

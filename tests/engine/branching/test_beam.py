@@ -132,22 +132,6 @@ def dropped(run: RunState) -> list[list[int]]:
     return [[token.id for token in run.tokens(path)] for path in paths]
 
 
-def test_the_search_ends_when_no_beam_can_score_higher():
-    # The end has 0.9 after any token: the best live path is worth less than two finished texts.
-    table = np.array([[0.06, 0.04, 0.9]] * 3)
-    run = fold(events_of(TableModel(table, [2]), "0", BASE, max_paths=2, length_penalty=0.0))
-    assert [sample.token_ids for sample in run.samples] == [(2,), (0, 2)]
-    assert len(run.steps) == 2 < LENGTH
-    assert dropped(run) == [[1]]
-    longest = fold(
-        events_of(
-            *(TableModel(table, [2]), "0", BASE),
-            **{"max_paths": 2, "length_penalty": 2.0, "early_stopping": "never"},
-        )
-    )
-    assert len(longest.steps) == LENGTH, "a longer text might score higher"
-
-
 def test_a_text_that_a_stop_string_ends_takes_no_place_among_the_beams(table):
     run = fold(events_of(TableModel(table), "0", BASE, max_paths=3, stop=(" 1",)))
     ended = fold(events_of(TableModel(table, [1]), "0", BASE, max_paths=3))

@@ -1,20 +1,15 @@
-"""The rows of the tree cache: when they are reused, how the tensors grow, and how a run's events
-describe them. test_all_caches.py compares its attention with that without a cache.
+"""How the tensors of the tree cache grow and shrink. test_all_caches.py compares its attention with
+that without a cache, and its rows and bytes with what the tensors hold.
 """
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 import torch
-from made_runs import events_of
 
 from eab.engine.caches.shape import KVShape
 from eab.engine.caches.tree import TreeCache
 from eab.errors import MemoryLimitError
-from eab.lessons.checks.policy import TableModel, random_table
-from eab.run import RunState
-from eab.run.events import KvMeasured, RowsAllocated
 
 ROOM = 2**30
 SHAPE = KVShape(2, 2, 4, torch.float32, torch.device("cpu"))
@@ -28,17 +23,6 @@ def fill(cache: TreeCache, paths: Sequence[int], count: int) -> list[int]:
     """Prepare `count` new tokens per path, and return their rows."""
     cache.prepare(paths, [[1] * count for _ in paths])
     return cache._rows.tolist()
-
-
-def test_rows_of_a_released_path_are_reused_before_the_tensors_grow():
-    cache = TreeCache(SHAPE, 4, ROOM)
-    fill(cache, [0], 3)
-    cache.fork(0, [1, 2])
-    assert fill(cache, [1, 2], 2) == [3, 4, 5, 6]
-    rows = cache.rows
-    cache.release(1)
-    assert fill(cache, [2], 2) == [3, 4]
-    assert cache.rows == rows
 
 
 @pytest.mark.parametrize("r", [1, 2, 7])
@@ -114,36 +98,3 @@ def test_near_the_limit_the_tensors_grow_only_up_to_it(r):
     with pytest.raises(MemoryLimitError, match="a smaller r"):
         fill(cache, [1, 2], 1)
     assert cache.rows == 107
-
-
-def test_every_path_of_a_run_sees_exactly_its_own_tokens():
-    model = TableModel(random_table(3, 7), stop_ids=[6])
-    settings = {"entropy_threshold": 0.5, "max_paths": 9, "max_new_tokens": 20, "r": 2, "seed": 4}
-    started, *events = events_of(model, "2 5 1", **settings)
-    run = RunState(started)
-    for event in events:
-        if isinstance(event, KvMeasured):
-            means = [
-                np.mean([2, 5, 1, *(token.id for token in run.tokens(rows.path))])
-                for rows in event.usage.paths
-            ]
-            assert model.seen[event.step] == pytest.approx(means, abs=1e-12)
-        run.apply(event)
-    assert len(model.seen) == len(run.steps) == 20
-
-
-def test_the_bytes_in_the_events_match_the_rows():
-    model = TableModel(random_table(1, 6))
-    settings = {"entropy_threshold": 0.5, "max_paths": 8, "max_new_tokens": 15, "r": 3}
-    rows = 0
-    for event in events_of(model, "0 1 2 3", **settings):
-        if isinstance(event, RowsAllocated):
-            assert event.growth.rows_copied == rows
-            assert event.growth.bytes_copied == rows * model.kv_shape.row_bytes
-            rows = event.growth.rows
-        if isinstance(event, KvMeasured):
-            usage = event.usage
-            assert usage.bytes_held == rows * model.kv_shape.row_bytes
-            assert usage.rows_shared + usage.rows_private + usage.rows_spare == rows
-            assert usage.rows_private == sum(path.private for path in usage.paths)
-            assert all(path.shared + path.private == 4 + event.step for path in usage.paths)

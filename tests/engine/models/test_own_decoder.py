@@ -167,11 +167,11 @@ def setting(path: str, name: str, value: object) -> Callable[[nn.Module], None]:
     return lambda layer: setattr(layer.get_submodule(path), name, value)
 
 
-def of_all_layers(change: Callable[[nn.Module], None]) -> Callable[[nn.Module], None]:
-    return lambda model: [change(layer) for layer in model.model.layers][0]
+def of_all_layers(change: Callable[[nn.Module], None]) -> Callable[[nn.Module], object]:
+    return lambda model: [change(layer) for layer in model.model.layers]
 
 
-def add_bias(path: str) -> Callable[[nn.Module], None]:
+def add_bias(path: str) -> Callable[[nn.Module], object]:
     def change(layer: nn.Module) -> None:
         linear = layer.get_submodule(path)
         linear.bias = nn.Parameter(torch.linspace(-2.0, 2.0, linear.out_features))

@@ -26,7 +26,7 @@ from eab.errors import ConfigError, EabError, RecordError
 from eab.figures.run_comparison import tree_change_sentence
 from eab.lessons import bundled_runs
 from eab.lessons.checks.policy import TableModel, random_table
-from eab.run import RunState, fold, record
+from eab.run import fold, record
 from eab.run.events import (
     Event,
     Forked,
@@ -321,20 +321,3 @@ def test_a_threshold_between_the_same_entropies_says_that_no_fork_changes() -> N
     lower = fold(resimulate(bundled("count"), 0.05).events)
     assert lower.started.what_if == "approximate"
     assert tree_change_sentence(fold(bundled("count")), lower).startswith("At 0.05 nats")
-
-
-def test_the_embedded_model_confirms_a_resimulated_run(embedded) -> None:
-    prompt = fold(bundled("market")).started.prompt
-    config = BranchingConfig(entropy_threshold=0.5, max_new_tokens=11, max_paths=64, r=4)
-    recorded = events_of(embedded, prompt, config)
-    assert not any(isinstance(event, LimitActed) for event in recorded)
-    what_if = resimulate(recorded, 1.0, r=3)
-    assert not what_if.unknowns
-    made = fold(events_of(embedded, prompt, config, entropy_threshold=1.0, r=3))
-    assert 1 < len(made.leaves()) < len(fold(recorded).leaves())
-
-    def computed(run: RunState) -> list[object]:
-        steps = [(step.kv, step.growth) for step in run.steps]
-        return [[one.token_ids for one in run.samples], steps, run.tokens_through_model]
-
-    assert computed(fold(what_if.events)) == computed(made)
