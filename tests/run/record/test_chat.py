@@ -37,11 +37,6 @@ def test_messages_come_back_from_json(messages: tuple[Message, ...]) -> None:
     assert read_messages(messages) == read_messages([*as_json(messages)]) == messages
 
 
-def test_content_in_several_text_parts_becomes_one_text() -> None:
-    parts = [{"type": "text", "text": "Hi "}, {"type": "text", "text": "you"}]
-    assert read_messages([USER | {"content": parts}]) == (Message("user", "Hi you"),)
-
-
 @pytest.mark.parametrize(
     ("roles", "title"), [("u", 0), ("su", 1), ("ua", 0), ("uau", 2), ("s", 0), ("sa", 1)]
 )
@@ -54,6 +49,8 @@ def test_a_chat_is_titled_by_its_last_user_message_or_its_last_one(roles: str, t
 def test_either_a_prompt_or_messages_must_be_given() -> None:
     assert prompt_or_messages("Hi", None) == ("Hi", ())
     assert prompt_or_messages(None, [USER]) == ("Hi", (Message("user", "Hi"),))
+    parts = [{"type": "text", "text": "Hi "}, {"type": "text", "text": "you"}]
+    assert read_messages([USER | {"content": parts}]) == (Message("user", "Hi you"),)
     for both in [("Hi", [USER]), (None, None), ("", [])]:
         with pytest.raises(PromptError, match="give either a prompt or messages"):
             prompt_or_messages(*both)
@@ -116,9 +113,6 @@ def test_ready_made_requests_are_warned_of_at_their_line(embedded):
     with pytest.warns(PromptWarning, match="The prompt") as found:
         eab.serve(embedded, [eab.Request(RENDERED["Phi"] + " ")])
     assert [one.filename for one in found] == [__file__] * 2
-
-
-def test_a_rendered_chat_is_a_warning_in_python():
     with pytest.warns(PromptWarning, match="give it as messages instead"):
         request_of(RENDERED["Phi"].strip(), without_prompt({}))
     assert request_of(RENDERED["Phi"].strip(), without_prompt({"parse_special": True}))

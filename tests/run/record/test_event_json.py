@@ -159,17 +159,10 @@ def test_a_text_or_list_that_is_too_long_is_refused_before_its_elements_are_read
         from_json(value)
 
 
-def test_a_header_without_messages_is_read():
-    assert "messages" not in STARTED
+def test_what_a_start_leaves_out_and_what_users_give():
+    assert not {"messages", "logits_processors"} & STARTED.keys()
     assert from_json(STARTED | {"messages": []}) == from_json(STARTED)
-
-
-def test_a_run_without_logits_processors_does_not_name_them():
-    assert "logits_processors" not in STARTED
     named = STARTED | {"logits_processors": ["MinPLogitsWarper"]}
     assert json.loads(encode(from_json(named))) == named
-
-
-def test_a_run_of_a_users_own_policy_is_read():
     config = STARTED["config"] | {"policy": "own:margin_2.x-y"}
     assert from_json(STARTED | {"config": config}).config.policy == "own:margin_2.x-y"

@@ -63,6 +63,7 @@ def test_a_saved_run_loads_equal(tmp_path):
     save(EVENTS, path)
     assert load(path) == load(str(path)) == EVENTS
     assert [file.name for file in tmp_path.iterdir()] == ["run.eab"]
+    assert path.read_bytes() == dumps(EVENTS) == dumps(iter(EVENTS)) == dumps(loads(dumps(EVENTS)))
 
 
 def test_every_prefix_of_a_run_loads():
@@ -78,19 +79,12 @@ def test_a_file_reads_the_same_in_chunks_of_any_size(chunk):
         assert loads(dumps(EVENTS)[:-1]) == EVENTS[:-1]  # the last line may be incomplete
 
 
-def test_the_same_events_give_the_same_bytes(tmp_path):
-    assert dumps(EVENTS) == dumps(iter(EVENTS)) == dumps(loads(dumps(EVENTS)))
-    save(EVENTS, tmp_path / "one.eab")
-    save(EVENTS, tmp_path / "two.eab")
-    assert (tmp_path / "one.eab").read_bytes() == (tmp_path / "two.eab").read_bytes()
-
-
 # ---- files that are not runs
 
 
 def test_a_file_that_is_cut_anywhere_opens_up_to_its_last_step_or_is_refused():
     data, opened = dumps(EVENTS), list[list[Event]]()
-    for length in range(0, len(data), 7):
+    for length in range(0, len(data), 11):
         try:
             opened.append(loads(data[:length]))
         except RecordError as error:
@@ -176,24 +170,17 @@ def test_a_small_file_that_unpacks_to_a_huge_one_is_refused(text, what):
     assert f"strange.eab has more than {what}" in refusal(bomb)
 
 
-def test_a_compressed_file_without_end_and_without_text_is_refused():
+def test_a_file_without_end_is_refused_immediately(tmp_path):
     empty_block = b"\x00\x00\x00\xff\xff"  # a stored block of no bytes, which is not the last one
     endless = gzip.compress(b"")[:10] + empty_block * 7_000_000
     assert "more than 33,554,432 bytes" in refusal(endless)
-
-
-def test_a_huge_file_of_zeros_is_refused_immediately(tmp_path):
-    path = tmp_path / "huge.eab"
-    with path.open("wb") as file:
+    zeros = tmp_path / "huge.eab"
+    with zeros.open("wb") as file:
         file.truncate(2**40)
-    with pytest.raises(RecordError, match="not a run file"):
-        load(path)
-
-
-@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no such device here")
-def test_a_device_without_end_is_refused():
-    with pytest.raises(RecordError, match="not a run file"):
-        load("/dev/zero")
+    for path in (zeros, Path("/dev/zero")):
+        if path.exists():
+            with pytest.raises(RecordError, match="not a run file"):
+                load(path)
 
 
 @pytest.mark.parametrize(
@@ -213,15 +200,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, make, reason):
 def test_a_number_that_is_not_finite_is_refused(value):
     data = changed("TokensAppended", "tokens", 0, 3, to=12345.5)
     refusal(gzip.compress(gzip.decompress(data).replace(b"12345.5", value.encode())))
-
-
-def test_events_that_do_not_fold_are_refused():
-    lines = unpacked(dumps(EVENTS))
-    broken = ([lines[0], *lines[2:]], [lines[0], *lines[:1:-1]], [*lines, lines[1]])
-    too_many_weights = changed("Forked", "weights", to=[0.1] * 17)
-    for data in (*map(packed, broken), too_many_weights):
-        with pytest.raises(RecordError):
-            loads(data)
 
 
 # ---- saving
