@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -62,13 +63,10 @@ class FakeServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore clients that have disconnected."""
 
-    @torch.inference_mode()
     def next(self, text: list[int], top: int) -> dict[int, float]:
         """The most likely next tokens, with ln p."""
         with self._lock:
-            cache = make_cache("recompute", self.model.kv_shape, 1, 2**40)
-            logits = self.model.forward([cache.prepare([0], [text])])
-        values, ids = logits.log_softmax(-1)[0].topk(top)
+            values, ids = _log_probs(self.model, tuple(text)).topk(top)
         return dict(zip(ids.tolist(), values.tolist(), strict=True))
 
     def continuation(
@@ -92,6 +90,14 @@ class FakeServer(ThreadingHTTPServer):
         handler.connection.settimeout(20)
         if not handler.connection.recv(1):
             self.abandoned.set()
+
+
+@cache  # tests ask for the same few texts again and again
+@torch.inference_mode()
+def _log_probs(model: HuggingFaceModel, text: tuple[int, ...]) -> torch.Tensor:
+    """Of the next token, (V,)."""
+    recompute = make_cache("recompute", model.kv_shape, 1, 2**40)
+    return model.forward([recompute.prepare([0], [text])]).log_softmax(-1)[0]
 
 
 class _Handler(BaseHTTPRequestHandler):
