@@ -14,10 +14,6 @@ from eab.engine.loop import event_stream
 from eab.engine.request import continue_from
 from eab.engine.what_if.resimulate import resimulate
 from eab.errors import ConfigError, ModelError, PromptError
-from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.measure import Measurement
-from eab.labs.tuning.prompt_sets import read_prompts
-from eab.labs.tuning.sweeping import sweep
 from eab.run import RunState, fold, record
 from eab.share.exports import as_python
 
@@ -98,19 +94,6 @@ def test_messages_survive_everything_that_repeats_a_run(eab: EntropyAdaptiveBran
     program = as_python(run.started).replace("run = explorer.run(", "run = list(")
     exec(program.split("for sample")[0].replace(repr(run.started.model.name), "'embedded'"), again)
     assert again["run"] == as_dicts(SYSTEM, USER)
-
-
-def test_a_line_of_a_sweep_may_be_a_chat(eab: EntropyAdaptiveBranching, tmp_path: Any) -> None:
-    file = tmp_path / "chats.jsonl"
-    lines = [{"messages": as_dicts(SYSTEM, USER)}, {"prompt": "w5 w6"}]
-    file.write_text("\n".join(map(json.dumps, lines)))
-    grid = Grid({}, BranchingConfig(**SHORT))
-    chat, written = read_prompts(str(file))
-    assert chat.request(grid.base) == Request("", grid.base, messages=(SYSTEM, USER))
-    kept = Measurement(keep_runs=True)
-    steps = [*sweep(eab.model, [chat, written], grid, folder=tmp_path, measurement=kept)]
-    files = [tmp_path / str(cell.run_file) for step in steps for cell in step.cells]
-    assert {fold(record.load(file)).started.messages for file in files} == {(SYSTEM, USER), ()}
 
 
 @pytest.mark.parametrize(

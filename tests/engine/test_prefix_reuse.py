@@ -190,18 +190,6 @@ def test_preempted_runs_continue_after_the_prefix_they_hold(monkeypatch, twins, 
     assert sum(handle.preemptions for handle in handles) > 0
 
 
-def test_runs_may_take_the_memory_of_segments_without_readers(twins):
-    model = twins("llama").ours
-    prefixes = prefixes_of(model)
-    mib = 150 * model.kv_shape.row_bytes / 2**20
-    for prompt in (LONG, PROMPT, " ".join(LONG.split()[::-1])):
-        scheduler = Scheduler(model, kv_limit_mib=mib, prefixes=prefixes)
-        (events,) = serve_all(scheduler, [scheduler.submit(Request(prompt, BASE))])
-        assert events[-1].reason == "finished"
-        assert scheduler.kv_held == 0
-    assert prefixes.bytes_held <= 150 * model.kv_shape.row_bytes
-
-
 @cache
 def expected_alone(twins: Any, prompt: str, seed: int, policy: str) -> list[Event]:
     return alone(twins("llama").ours, request_of(prompt, seed, policy))

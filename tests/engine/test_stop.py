@@ -1,6 +1,5 @@
 """A path ends where its text first contains a stop string, and what is cut off is never shown."""
 
-import json
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +9,6 @@ from itertools import cycle
 from typing import Any, get_args
 
 import pytest
-from command_line import output_of
 from equality import PROMPT, assert_same_decisions
 from made_runs import events_of, run_of
 from page_data import data_of
@@ -206,10 +204,3 @@ def test_a_sentence_is_decided_once_no_stop_string_can_cut_it_off(count: int) ->
     free = run_of(model, "0", config, stop=("a!BBx",))
     [answer] = group_answers(free, "sentence").decided.values()
     assert (answer.text, answer.tokens) == ("Ba!", (3, 0, 3, 3, 3)[:5])
-
-
-def test_the_command_line_takes_several_stop_strings() -> None:
-    arguments = ["run", "I tossed a coin", "--stop", " ", "--stop", "\n", "--json", "-"]
-    made = json.loads(output_of(*arguments, "--max-new-tokens", 4))
-    assert made["settings"]["stop"] == [" ", "\n"]
-    assert all(" " not in sample["text"] for sample in made["samples"])

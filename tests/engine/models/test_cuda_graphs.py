@@ -235,7 +235,7 @@ def breaks() -> bool:
 
 
 @pytest.mark.parametrize(
-    ("streams", "verify", "words"),
+    ("streams", "verify", "said"),
     [
         ([freezes], None, "replays disagree with the model"),  # on new inputs
         ([freezes], breaks, "out of memory"),
@@ -244,7 +244,7 @@ def breaks() -> bool:
     ],
 )
 def test_a_run_whose_replays_are_not_verified_is_right(
-    capturing, twins, caplog, streams, verify, words
+    capturing, twins, caplog, streams, verify, said
 ):
     """What captures at first, and then always; how replays are verified; and what is logged."""
     model, some = capturing("llama", freezes), iter(streams[:-1])
@@ -253,8 +253,8 @@ def test_a_run_whose_replays_are_not_verified_is_right(
     )
     config = replace(PADDED, max_new_tokens=30, max_paths=3, r=4)
     assert_leaves_match(run_of(model, PROMPT, config), twins("llama").plain, EXACT)
-    assert len(caplog.messages) == (MAX_FAILURES if words else 0)
-    assert all(words in message for message in caplog.messages)
+    assert len(caplog.messages) == (MAX_FAILURES if said else 0)
+    assert all(said in message for message in caplog.messages)
     done: list[str] = []
     graphs = [SimpleNamespace(reset=lambda name=name: done.append(name)) for name in "ab"]
     _reset_graphs(graphs, "stream", free=done)

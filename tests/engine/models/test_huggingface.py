@@ -36,16 +36,12 @@ TEMPLATE = (
 def test_a_family_that_the_caches_cannot_serve_is_refused_with_an_explanation(make, reason, words):
     with pytest.raises(ModelError, match=reason):
         HuggingFaceModel(make(), words, "it")
-
-
-def test_a_refused_model_is_left_unchanged(words):
-    model = tiny("DogeConfig")
-    tokens = torch.tensor([[3, 5, 8, 13]])
+    model, tokens = tiny("DogeConfig"), torch.tensor([[3, 5, 8, 13]])
     with torch.inference_mode():
         before = model(tokens).logits
         with pytest.raises(ModelError):
             HuggingFaceModel(model, words, "it")
-        assert torch.equal(model(tokens).logits, before)
+        assert torch.equal(model(tokens).logits, before), "a refused model is left unchanged"
 
 
 def test_a_cache_that_disagrees_with_the_plain_model_is_refused(words, monkeypatch):

@@ -27,12 +27,7 @@ SETTINGS = {
     "one path": {"max_paths": 1, "entropy_threshold": 20.0},
     "greedy": {"policy": "greedy", "max_paths": 1},
     "forks": {"entropy_threshold": 2.4, "max_paths": 9, "branch_factor": 2},
-    "light paths stay": {
-        "entropy_threshold": 1.0,
-        "min_fork_weight": 0.05,
-        "max_paths": 12,
-        "r": 3,
-    },
+    "light paths stay": {"min_fork_weight": 0.05, "max_paths": 12, "r": 3},
     "cold": {"temperature": 0.5, "top_k": 9, "entropy_threshold": 1.0, "max_paths": 6},
     "independent": {"policy": "independent", "max_paths": 5},
     "arithmetic": {"policy": "arithmetic", "max_paths": 5},
@@ -102,6 +97,12 @@ def test_a_draft_model_that_equals_the_target_is_always_accepted(twins, length, 
     assert all(one.accepted == len(one.draft_tokens) for one in speculated(events))
     # After the prompt, each pass gives length + 1 tokens.
     assert run.forward_passes == 1 + -(-(tokens - 1) // (length + 1))
+    timed = [event for event in events if isinstance(event, StepTimed)]
+    assert len(timed) == run.forward_passes
+    assert sum(event.draft_seconds for event in timed) > 0
+    assert run.started.draft == model.card
+    with pytest.raises(ConfigError, match="no draft model is given"):
+        events_of(model, PROMPT, ONE_PATH)
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
@@ -165,12 +166,6 @@ def test_sibling_lookup_also_reads_the_other_paths():
         assert ask(lookup, 2, [1, 2, 8, 3, 9, 7, 3, 9]) == [7, 3, 9, 7]
 
 
-def test_a_drafter_without_its_model_is_refused(twins):
-    model = twins("llama").ours
-    with pytest.raises(ConfigError, match="no draft model is given"):
-        events_of(model, PROMPT, drafter="model")
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -191,34 +186,15 @@ def test_a_file_with_impossible_draft_tokens_is_refused(twins, wrong):
         record.loads(record.dumps(events))
 
 
-def test_every_prefix_of_a_run_with_speculation_folds(twins):
-    model = twins("llama").ours
-    settings = {"max_new_tokens": 10, "drafter": "model", "draft_length": 2, "max_paths": 6}
-    started, *events = events_of(model, PROMPT, draft=model, entropy_threshold=2.0, **settings)
-    assert started.draft == model.card
-    run, timed = RunState(started), []
-    for event in events:
-        run.apply(event)
-        if isinstance(event, StepTimed):
-            timed.append(event)
-            assert sum(leaf.weight for leaf in run.leaves()) == pytest.approx(1.0)
-    assert run.speculations
-    assert run.forward_passes == len(timed)
-    assert sum(event.draft_seconds for event in timed) > 0
-
-
-def test_a_path_that_is_ahead_keeps_only_its_own_predictions():
+def test_what_a_path_takes_over_from_a_pass():
+    """Only its own predictions; a draft token where it may fork is not accepted, nor rejected."""
     predictions = Predictions(torch.zeros(6, 40), BranchingConfig())
     state = Lookahead([1, 2], num_computed=1, draft_tokens=[7, 8, 9])
     assert state.verify(predictions, 2, [7, 8, 5, 4]) == (2, 3)
     assert (state.tokens, state.num_computed) == ([1, 2, 7, 8, 5], 4)
     kept = [(len(own.entropies), index) for own, index in state.predictions]
     assert kept == [(3, 0), (3, 1), (3, 2)]
-
-
-def test_a_draft_token_where_the_path_may_fork_is_neither_accepted_nor_rejected():
     state = Lookahead([1, 2], num_computed=1, draft_tokens=[7, 8])
-    predictions = Predictions(torch.zeros(3, 40), BranchingConfig())
     assert state.verify(predictions, 0, [7, None, 3]) == (1, 1)
     assert state.tokens == [1, 2, 7]
 
