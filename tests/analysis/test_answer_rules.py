@@ -36,9 +36,7 @@ from eab.run.events.chat import end_of_thinking, markers_in
         ("<|begin_of_thought|>Hm.", None),
     ],
 )
-def test_the_answer_follows_the_last_thought_and_waits_for_its_end(
-    text: str, answer: str | None
-) -> None:
+def test_the_answer_follows_the_last_thought_and_waits_for_its_end(text, answer):
     answers = group_answers(flat_run([(text, 1.0, 0.5, True)]), "after-thinking")
     assert [each.name for each in answers.ranked] == ([] if answer is None else [answer])
     assert answers.undecided == (() if answer is not None else (1,))
@@ -198,9 +196,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("question", "one", "other", "alike", "rules"), PAIRS)
-def test_the_rules_decide_pairs_judged_by_hand_as_listed(
-    question: str, one: str, other: str, alike: bool, rules: str
-) -> None:
+def test_the_rules_decide_pairs_judged_by_hand_as_listed(question, one, other, alike, rules):
     found = [name for name, same in RULES.items() if same(question, one, other)]
     assert found == rules.split()
     assert [name for name, same in RULES.items() if same(question, other, one)] == found
@@ -307,9 +303,7 @@ def test_a_normalised_text_has_single_spaces_and_is_empty_only_for_blank_text(te
 
 
 @given(st.text(), st.text(), st.text(), st.sampled_from(sorted(RULES)))
-def test_rules_are_symmetric_and_never_narrower_than_exact(
-    question: str, one: str, other: str, name: str
-) -> None:
+def test_rules_are_symmetric_and_never_narrower_than_exact(question, one, other, name):
     same = RULES[name]
     assert same(question, one, one)
     assert same(question, one, other) == same(question, other, one)

@@ -55,9 +55,7 @@ def test_equal_answers_add_up_and_bounds_come_from_the_probabilities_seen() -> N
         ([0.45, 0.25], [0.2], False),
     ],
 )
-def test_a_winner_must_beat_the_unseen_probability_too(
-    probabilities: list[float], open_ones: list[float], wins: bool
-) -> None:
+def test_a_winner_must_beat_the_unseen_probability_too(probabilities, open_ones, wins):
     seen = [*((one, True) for one in probabilities), *((one, False) for one in open_ones)]
     texts = [(name, 1 / len(seen), *one) for name, one in zip("xyz", seen, strict=False)]
     assert (group_answers(flat_run(texts)).winner is not None) == wins
@@ -78,9 +76,7 @@ def test_a_winner_must_beat_the_unseen_probability_too(
         ("fair", [("\udcf0\udc9f", 0.6, 0.6), ("\udcf0\udc9f\udc99\udc82", 0.4, 0.4)], "⟨F0⟩⟨9F⟩"),
     ],
 )
-def test_the_answer_is_the_most_probable_one_by_what_is_known(
-    policy: str, texts: list[tuple[str, float, float]], ranked: str
-) -> None:
+def test_the_answer_is_the_most_probable_one_by_what_is_known(policy, texts, ranked):
     answers = group_answers(flat_run([(*one, True) for one in texts], policy))
     assert answers.ranked[0].name == ranked
     assert all(one.low <= one.estimate <= one.high for one in answers.ranked)
@@ -121,9 +117,7 @@ def chain_run(pieces: Sequence[str], ended: bool = False) -> RunState:
         (["1", ".", "\n", "2"], "1.", 3),
     ],
 )
-def test_a_sentence_is_decided_once_its_last_token_is_there(
-    pieces: list[str], sentence: str, tokens: int
-) -> None:
+def test_a_sentence_is_decided_once_its_last_token_is_there(pieces, sentence, tokens):
     [answer] = group_answers(chain_run(pieces), "sentence").ranked
     assert answer.name == sentence
     assert answer.low == pytest.approx(0.5**tokens)
@@ -143,9 +137,7 @@ def test_an_unfinished_sentence_is_undecided_until_the_text_has_ended(pieces: li
     st.floats(0, 1),
     st.sampled_from(["text", "sentence"]),
 )
-def test_groups_partition_the_leaves(
-    seed: int, steps: int, paths: int, until: float, part: str
-) -> None:
+def test_groups_partition_the_leaves(seed, steps, paths, until, part):
     events = invented_run(seed, steps, paths, [*WORDS, "!", " 1", "\udce2", "\x00"])
     run = fold(events[: max(1, int(until * len(events)))])
     answers = group_answers(run, part)
@@ -176,9 +168,7 @@ def test_groups_partition_the_leaves(
         seed=st.integers(0, 2**31),
     ),
 )
-def test_the_exact_values_lie_within_the_bounds_for_every_policy(
-    chain: int, concentration: float, config: BranchingConfig
-) -> None:
+def test_the_exact_values_lie_within_the_bounds_for_every_policy(chain, concentration, config):
     model = saying_model(chain, concentration)
     answers = group_answers(run_of(model, "0", config))
     exact = exact_answers(model, config.max_new_tokens)
@@ -225,14 +215,7 @@ def cut_at(text: str, stop: tuple[str, ...]) -> str:
     stop=st.sampled_from([(), ("\n",), ("。",), (" A", "A\n")]),
     paths=st.integers(1, 12),
 )
-def test_bounds_are_certain_for_tokens_of_single_bytes(
-    seed: int,
-    pieces: list[bytes],
-    part: str,
-    rule: str,
-    stop: tuple[str, ...],
-    paths: int,
-) -> None:
+def test_bounds_are_certain_for_tokens_of_single_bytes(seed, pieces, part, rule, stop, paths):
     length = 4
     model = ByteModel(pieces, seed)
     config = BranchingConfig(

@@ -66,9 +66,7 @@ def test_a_branch_without_an_answer_is_ignored() -> None:
 
 
 @given(st.integers(0, 500), st.integers(0, 20), st.integers(1, 12), st.floats(0, 1))
-def test_the_contributions_add_up_in_any_run_even_after_pruning(
-    seed: int, steps: int, paths: int, until: float
-) -> None:
+def test_the_contributions_add_up_in_any_run_even_after_pruning(seed, steps, paths, until):
     events = invented_run(seed, steps, paths)
     run = fold(events[: max(1, int(until * len(events)))])
     for part in ("text", "sentence"):

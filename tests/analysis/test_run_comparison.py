@@ -237,9 +237,7 @@ def texts(run: RunState) -> set[tuple[int, ...]]:
 
 
 @given(data=st.data())
-def test_the_tree_has_the_texts_of_both_runs(
-    data: st.DataObject, source: RunState, grow: Grow
-) -> None:
+def test_the_tree_has_the_texts_of_both_runs(data, source, grow):
     path = data.draw(st.sampled_from([one for one in source.paths if one.tokens]))
     index = data.draw(st.integers(0, len(path.tokens) - 1))
     candidate = data.draw(st.integers(-1, len(path.tokens[index].candidates) - 1))
@@ -294,9 +292,7 @@ def test_a_continuation_is_new_only_if_the_source_does_not_have_it(source: RunSt
     )
 
 
-def test_the_board_is_sent_all_paths_with_their_sides_while_the_run_grows(
-    source: RunState, grow: Grow, forced: tuple[int, ...]
-) -> None:
+def test_the_board_is_sent_all_paths_with_their_sides_while_the_run_grows(source, grow, forced):
     events = grow(forced)
     half, whole = (
         graft_message(source, fold(events[:count]), "both") for count in (len(events) // 2, None)

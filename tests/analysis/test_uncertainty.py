@@ -59,9 +59,7 @@ def test_the_estimators_on_a_worked_example() -> None:
         ([("a", 0.5, 0.5, True)] * 2, "independent", ""),
     ],
 )
-def test_an_entropy_that_was_not_measured_is_none_with_a_reason(
-    texts: list[tuple[str, float, float, bool]], policy: str, reason: str
-) -> None:
+def test_an_entropy_that_was_not_measured_is_none_with_a_reason(texts, policy, reason):
     run = flat_run(texts, policy)
     scores = uncertainty(run, group_answers(run))
     assert scores.reason == reason
@@ -73,9 +71,7 @@ def test_an_entropy_that_was_not_measured_is_none_with_a_reason(
 
 
 @pytest.mark.parametrize("branch_factor", [2, 3])
-def test_the_branch_factor_does_not_cap_the_entropy_where_a_fork_decides(
-    branch_factor: int, embedded: LanguageModel
-) -> None:
+def test_the_branch_factor_does_not_cap_the_entropy_where_a_fork_decides(branch_factor, embedded):
     """A die with six sides: every token is an answer, and the probabilities of all are known."""
     config = BranchingConfig(
         branch_factor=branch_factor, max_new_tokens=8, max_paths=12, entropy_threshold=0.5
@@ -137,9 +133,7 @@ def test_the_standard_error_is_the_spread_of_repeated_estimates() -> None:
 
 @settings(max_examples=30)
 @given(chain=st.integers(0, 10**6), length=st.integers(1, 2))
-def test_all_estimates_are_exact_on_a_tree_whose_texts_have_all_been_explored(
-    chain: int, length: int
-) -> None:
+def test_all_estimates_are_exact_on_a_tree_whose_texts_have_all_been_explored(chain, length):
     model = saying_model(chain)
     config = BranchingConfig(
         entropy_threshold=0.0,

@@ -41,9 +41,7 @@ def as_dicts(*messages: Message) -> list[dict[str, str]]:
     ],
     ids=lambda value: " ".join(map(str, value))[:40],
 )
-def test_a_chat_becomes_the_tokens_of_its_template(
-    eab: EntropyAdaptiveBranching, messages: list[Message], tokens: tuple[int, ...]
-) -> None:
+def test_a_chat_becomes_the_tokens_of_its_template(eab, messages, tokens):
     started = eab.run(as_dicts(*messages)).started
     assert started.prompt_tokens == tokens
     assert started.messages == tuple(messages)
@@ -54,9 +52,7 @@ def decisions(run: RunState) -> list[Any]:
     return [(path.children, [token.id for token in path.tokens]) for path in run.paths]
 
 
-def test_a_prompt_and_a_system_message_equal_the_same_messages(
-    eab: EntropyAdaptiveBranching,
-) -> None:
+def test_a_prompt_and_a_system_message_equal_the_same_messages(eab):
     for settings, messages in ({}, [USER]), ({"system": "w9"}, [SYSTEM, USER]):
         written, chat = eab.run("w5 w6", **settings), eab.run(messages)
         assert decisions(written) == decisions(chat)

@@ -50,9 +50,8 @@ def test_when_memory_runs_short_the_youngest_run_pauses_and_then_loses_its_rows(
         assert sum(held.values()) <= 400 * model.kv_shape.row_bytes
         for handle in scheduler.paused:
             (paused if held[handle] else freed).append(handle)
-        assert (
-            scheduler.paused == scheduler.running[len(scheduler.running) - len(scheduler.paused) :]
-        )
+        going = len(scheduler.running) - len(scheduler.paused)
+        assert scheduler.paused == scheduler.running[going:]
     assert handles[2] in paused
     assert handles[2] in freed
     assert handles[0] not in [*paused, *freed], "the oldest goes on"

@@ -30,9 +30,7 @@ def config(**settings: object) -> BranchingConfig:
     return starting_config(**{"max_new_tokens": 64} | settings)
 
 
-def test_a_prompt_is_probed_once_for_each_sampling_with_the_same_events(
-    embedded: HuggingFaceModel,
-) -> None:
+def test_a_prompt_is_probed_once_for_each_sampling_with_the_same_events(embedded):
     PROBED.pop(embedded, None)
     asked = [config(seed=0), config(seed=1, max_paths=3), config(temperature=1.0)]
     probes = []
@@ -74,9 +72,7 @@ def test_a_rank_is_an_entropy_of_the_greedy_text(rank, probe, nats) -> None:
         ([0.0, 0.2, 0.8], [2], 1),  # the answer is empty
     ],
 )
-def test_presets_give_a_run_even_where_the_probe_tells_little(
-    preset: str, row: list[float], stop_ids: list[int], steps: int
-) -> None:
+def test_presets_give_a_run_even_where_the_probe_tells_little(preset, row, stop_ids, steps):
     model = TableModel(np.array([row] * 3), stop_ids)
     asked = starting_config(preset=preset, temperature=1.0, top_p=1.0, max_new_tokens=24)
     run = run_of(model, "0", asked)

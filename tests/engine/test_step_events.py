@@ -68,9 +68,7 @@ def test_the_entropy_lies_within_the_bounds(values: list[float], data: st.DataOb
         ([1.0], 9, [1.0], [1.0]),
     ],
 )
-def test_the_bounds_are_attained(
-    known: list[float], vocab_size: int, least: list[float], most: list[float]
-) -> None:
+def test_the_bounds_are_attained(known, vocab_size, least, most):
     low, high = bounds(known, vocab_size)
     assert low == pytest.approx(entropy(least), abs=1e-9)
     assert high == pytest.approx(entropy(most), abs=1e-9)

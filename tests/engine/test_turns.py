@@ -87,17 +87,11 @@ def test_a_greedy_owner_does_not_make_the_passes_of_others_long(paths):
     tokens to a pass on average.
     """
     scheduler = endless(max_running=40)
-    greedy = [
-        scheduler.submit(Request("0", replace(WIDE, max_paths=width, seed=width)), owner="greedy")
-        for width in paths
-    ]
+    asked = [Request("0", replace(WIDE, max_paths=width, seed=width)) for width in paths]
+    greedy = [scheduler.submit(request, owner="greedy") for request in asked]
     steps(scheduler, 12)  # the greedy owner's trees reach their full width
-    small = [
-        scheduler.submit(
-            chain_request(seed=seed, max_paths=1, max_new_tokens=30), owner=f"small {seed}"
-        )
-        for seed in range(30)
-    ]
+    asked = [chain_request(seed=seed, max_paths=1, max_new_tokens=30) for seed in range(30)]
+    small = [scheduler.submit(request, owner=f"small {n}") for n, request in enumerate(asked)]
     scheduler.step()  # the prompts of the small runs
     before, passes = tokens_of(greedy), 0
     while not any(handle.ended for handle in small):

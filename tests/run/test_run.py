@@ -211,9 +211,7 @@ def test_a_run_that_ended_during_its_probe_has_not_started_and_one_that_failed_h
     st.lists(st.tuples(st.integers(1, 9), st.floats(-1e-9, 1e-9)), max_size=12),
     st.floats(1e-300, 1e300),
 )
-def test_the_last_bits_do_not_change_the_order(
-    given: list[tuple[int, float]], scale: float
-) -> None:
+def test_the_last_bits_do_not_change_the_order(given, scale):
     exact = [scale * size for size, _ in given]
     rounded = [scale * size * (1 + error) for size, error in given]
     order = sorted(range(len(given)), key=lambda index: -given[index][0])  # stable

@@ -48,33 +48,14 @@ def test_a_child_gets_a_stream_key_of_its_own(seed, stream_key, step, token):
     assert key != child_stream_key(stream_key, step + 1, token)
 
 
-def test_draws_differ_when_any_input_differs():
-    numbers = {
-        uniform(seed, stream_key, step, purpose, number)
-        for seed in range(6)
-        for stream_key in range(6)
-        for step in range(6)
-        for purpose in Purpose
-        for number in range(6)
-    }
-    pruning = {pruning_uniform(seed, step) for seed in range(6) for step in range(6)}
-    assert len(numbers) == len(Purpose) * 6**4
-    assert len(pruning) == 36
-    assert not numbers & pruning
-
-
 @pytest.mark.parametrize("varied", ["seed", "stream_key", "step", "number"])
 def test_draws_are_uniform_along_each_input(varied):
     where = {"seed": 11, "stream_key": 22, "step": 33, "purpose": Purpose.TOKEN, "number": 0}
     draws = [uniform(**where | {varied: value}) for value in range(20_000)]
     counts = Counter(int(draw * 50) for draw in draws)
     assert chi_square(counts, 50) < 100  # expected: 49 +- 10; the bound is 5 sigma
-
-
-def test_consecutive_draws_are_independent():
-    draws = [uniform(5, ROOT, step, Purpose.TOKEN) for step in range(20_001)]
     pairs = Counter((int(one * 7), int(two * 7)) for one, two in itertools.pairwise(draws))
-    assert chi_square(pairs, 49) < 98
+    assert chi_square(pairs, 49) < 98, "consecutive draws are independent"
 
 
 def chi_square(counts: Counter, cells: int) -> float:
@@ -83,7 +64,11 @@ def chi_square(counts: Counter, cells: int) -> float:
     return seen + (cells - len(counts)) * expected
 
 
-def test_the_streams_never_change_so_that_old_seeds_repeat():
+def test_all_draws_differ_and_never_change_so_that_old_seeds_repeat():
+    places = itertools.product(range(6), range(6), range(6), Purpose, range(6))
+    numbers = {uniform(*place) for place in places}
+    pruning = {pruning_uniform(*place) for place in itertools.product(range(6), range(6))}
+    assert len(numbers | pruning) == len(Purpose) * 6**4 + 36
     assert [
         uniform(0, ROOT, 0, Purpose.TOKEN),
         uniform(1, ROOT, 2, Purpose.TOKEN, 3),

@@ -71,9 +71,7 @@ def count_growths(work: CacheWorkload, r: AllocationStep) -> GrowthCounts:
     kept=st.integers(1, 6),
     costs=COSTS,
 )
-def test_the_closed_form_is_exact_where_r_divides_the_length(
-    growths: int, r: int, prompt: int, kept: int, costs: CostModel
-) -> None:
+def test_the_closed_form_is_exact_where_r_divides_the_length(growths, r, prompt, kept, costs):
     work = CacheWorkload(growths * r * kept, prompt, kept, tokens=kept)
     counted = count_growths(work, r)
     assert counted.growths == growths
@@ -87,9 +85,7 @@ def test_the_closed_form_is_exact_where_r_divides_the_length(
     ratio=st.floats(0.3, 5.0),
     allocation=st.floats(0, 200),
 )
-def test_the_best_r_is_as_good_as_the_best_one_found_by_trying_all(
-    rows: int, prompt: int, ratio: float, allocation: float
-) -> None:
+def test_the_best_r_is_as_good_as_the_best_one_found_by_trying_all(rows, prompt, ratio, allocation):
     costs = CostModel(copy_row=ratio, allocation=allocation, spare_row=1.0)
     work = CacheWorkload(rows, prompt)
     least = min(overhead(costs, work, r) for r in range(1, rows + 1))
@@ -117,9 +113,7 @@ def test_costs_measured_as_zero_lead_to_the_lowest_or_highest_r() -> None:
 
 
 @given(rows=st.integers(0, 5000), paths=st.integers(1, 256))
-def test_with_auto_spare_rows_are_at_most_a_quarter_of_those_in_use_or_a_few_steps(
-    rows: int, paths: int
-) -> None:
+def test_with_auto_spare_rows_are_at_most_a_quarter_of_those_in_use_or_a_few_steps(rows, paths):
     r = growth_step("auto", rows, paths)
     assert r == LEAST_STEPS or LEAST_STEPS < r <= rows / 4 / paths
 

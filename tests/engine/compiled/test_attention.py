@@ -146,24 +146,13 @@ def test_what_it_cannot_read_is_refused():
             rows.attend(*tensors, 1.0, ORDINARY)
 
 
-@pytest.mark.parametrize(
-    ("size", "dtype", "layer", "expected"),
-    [
-        (64, torch.float32, ORDINARY, True),
-        (48, torch.float32, ORDINARY, True),
-        (20, torch.float32, ORDINARY, False),
-        (512, torch.float32, ORDINARY, False),
-        (64, torch.bfloat16, ORDINARY, False),
-        (64, torch.float64, ORDINARY, False),
-        (64, torch.float32, LayerAttention(soft_cap=30.0), False),
-        (64, torch.float32, LayerAttention(sinks=(0.5,)), False),
-    ],
-)
-def test_it_is_used_where_heads_consist_of_vectors(size, dtype, layer, expected):
-    shape = KVShape(1, 2, size, dtype, CPU, attention=(layer,))
-    assert shape.mask_kind(0).is_compiled == expected
+def test_it_is_used_where_heads_consist_of_vectors(monkeypatch):
+    def is_used(size, dtype=torch.float32, layer=ORDINARY):
+        return KVShape(1, 2, size, dtype, CPU, attention=(layer,)).mask_kind(0).is_compiled
 
-
-def test_it_is_not_used_where_nothing_can_be_compiled(monkeypatch):
+    assert [is_used(size) for size in (64, 48, 20, 512)] == [True, True, False, False]
+    assert not any(is_used(64, dtype) for dtype in (torch.bfloat16, torch.float64))
+    for layer in (LayerAttention(soft_cap=30.0), LayerAttention(sinks=(0.5,))):
+        assert not is_used(64, layer=layer)
     monkeypatch.setattr("eab.engine.compiled.can_compile", lambda: False)
-    assert not KVShape(1, 2, 64, torch.float32, CPU).mask_kind(0).is_compiled
+    assert not is_used(64)

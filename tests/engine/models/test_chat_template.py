@@ -78,7 +78,8 @@ HOSTILE = {
 
 @pytest.mark.parametrize(("template", "why"), HOSTILE.items(), ids=lambda text: text[:40])
 def test_a_hostile_template_ends_quickly(tokenizer, monkeypatch, template, why) -> None:
-    monkeypatch.setattr(prompts, "MOST_SECONDS", 0.3)
+    if why == "takes more":
+        monkeypatch.setattr(prompts, "MOST_SECONDS", 0.3)
     tokenizer.chat_template = template
     start = time.thread_time()
     with pytest.raises(TemplateTooLarge, match=why):

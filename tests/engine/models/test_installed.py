@@ -76,9 +76,7 @@ def test_an_ollama_model_is_loaded(home: Path, blob: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["ollama:", "ollama:big", "ollama:tiny:7b", "ollama:../../x"])
-def test_a_model_that_ollama_lacks_is_refused_with_those_that_it_has(
-    name: str, home: Path, blob: bytes
-) -> None:
+def test_a_model_that_ollama_lacks_is_refused_with_those_that_it_has(name, home, blob):
     with pytest.raises(ModelError, match=r"Ollama has no model .*; it has no model"):
         load_model(name, "cpu")
     for number in range(30):

@@ -34,9 +34,7 @@ def test_a_chat_model_on_a_server_starts_with_settings_that_suit_it(fake: FakeSe
     assert config == starting_config(max_new_tokens=2, top_k=20)
 
 
-def test_log_probabilities_that_depend_on_the_temperature_are_refused(
-    fake: FakeServer, dialect: str
-) -> None:
+def test_log_probabilities_that_depend_on_the_temperature_are_refused(fake, dialect):
     def sharper(tops: Tops) -> None:
         if fake.requests[-1]["temperature"] == 0.5:
             tops[0] = {token: p - 1.0 for token, p in tops[0].items()}
@@ -96,9 +94,7 @@ def test_a_server_with_a_generation_config_of_its_own_gives_the_same_run_in_as_m
     model.close()
 
 
-def test_explore_runs_on_the_server_and_pages_that_measure_here_refuse_its_model(
-    fake: FakeServer,
-) -> None:
+def test_explore_runs_on_the_server_and_pages_that_measure_here_refuse_its_model(fake):
     page = opened().put(set_model_kind="Server").put(set_model_server="embedded")
     page.generate(prompt="The cat", set_max_new_tokens=4)
     assert not page.errors

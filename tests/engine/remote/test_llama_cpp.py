@@ -1,7 +1,6 @@
 """The engine on a real llama.cpp server gives the same tokens as on this machine."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -51,9 +50,7 @@ def plain(config: BranchingConfig) -> BranchingConfig:
     [(name, index % 3) for index, name in enumerate(SETTINGS)]
     + [(name, seed) for name in ("fair", "run ahead") for seed in range(3, 6)],
 )
-def test_the_same_seed_gives_the_same_tree(
-    llama: RemoteModel, embedded: HuggingFaceModel, name: str, seed: int
-) -> None:
+def test_the_same_seed_gives_the_same_tree(llama, embedded, name, seed):
     config = replace(SETTINGS[name], seed=seed)
     prompt = PROMPTS[seed % 3]
     expected = run_of(embedded, prompt, plain(config))
@@ -74,9 +71,7 @@ def sizes(llama: RemoteModel, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_many_runs_share_their_requests(
-    llama: RemoteModel, embedded: HuggingFaceModel, sizes: list[int]
-) -> None:
+def test_many_runs_share_their_requests(llama, embedded, sizes):
     requests = [
         Request(PROMPTS[index % 3], replace(config, seed=index))
         for index, config in enumerate(SETTINGS.values())
@@ -100,9 +95,7 @@ def test_one_request_that_runs_ahead_serves_several_steps(llama: RemoteModel) ->
 
 
 @pytest.mark.parametrize(("max_paths", "most"), [(1, 0.65), (2, 0.85)])
-def test_a_run_ahead_continues_through_forks(
-    llama: RemoteModel, sizes: list[int], max_paths: int, most: float
-) -> None:
+def test_a_run_ahead_continues_through_forks(llama, sizes, max_paths, most):
     """At the default threshold nearly every step of a story may fork."""
     for seed, prompt in enumerate(PROMPTS[:2]):
         sizes.clear()
@@ -136,9 +129,7 @@ def test_the_memory_sentence_says_what_is_computed_and_what_is_measured(llama: R
     ],
     ids=["plain", "cold and ahead", "nucleus"],
 )
-def test_the_entropy_over_all_tokens_lies_within_its_bounds(
-    llama: RemoteModel, embedded: HuggingFaceModel, changes: dict[str, Any]
-) -> None:
+def test_the_entropy_over_all_tokens_lies_within_its_bounds(llama, embedded, changes):
     run = run_of(llama, PROMPTS[0], replace(BASE, max_paths=3, **changes))
     prompt = list(run.started.prompt_tokens)
     narrow = 0
@@ -178,9 +169,7 @@ def test_a_prompt_longer_than_a_chunk_is_read(llama: RemoteModel) -> None:
     ],
     ids=str,
 )
-def test_runs_that_would_not_be_exact_are_refused(
-    llama: RemoteModel, changes: dict[str, Any], words: str
-) -> None:
+def test_runs_that_would_not_be_exact_are_refused(llama, changes, words):
     with pytest.raises(ConfigError, match=words):
         run_of(llama, PROMPTS[0], replace(BASE, **changes))
 

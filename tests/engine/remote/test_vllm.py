@@ -9,8 +9,6 @@ import pytest
 
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream
-from eab.engine.models.huggingface import HuggingFaceModel
-from eab.engine.remote.model import RemoteModel
 from eab.engine.request import Request
 from eab.run import fold
 
@@ -31,9 +29,7 @@ SETTINGS = {
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("prompt", PROMPTS)
-def test_the_same_seed_gives_the_same_tokens(
-    vllm: RemoteModel, embedded: HuggingFaceModel, prompt: str, name: str, seed: int
-) -> None:
+def test_the_same_seed_gives_the_same_tokens(vllm, embedded, prompt, name, seed):
     config = replace(SETTINGS[name], seed=seed)
     here = replace(config, drafter="none", draft_length=0)
     found = fold(event_stream(vllm, Request(prompt, config)))

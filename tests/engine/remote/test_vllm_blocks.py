@@ -73,11 +73,7 @@ def blocks(vllm: RemoteModel) -> Iterator[Blocks]:
         yield found
 
 
-def test_the_server_stores_the_blocks_that_the_bookkeeping_names(
-    vllm: RemoteModel,
-    blocks: Blocks,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_server_stores_the_blocks_that_the_bookkeeping_names(vllm, blocks, monkeypatch):
     sent: list[list[list[int]]] = []
     ask = vllm._server.continue_texts
 

@@ -263,9 +263,7 @@ def test_contradictory_events_are_refused(events: list[Event]) -> None:
 
 @settings(max_examples=100)
 @given(gone=st.lists(st.integers(1, 160), max_size=3), threshold=st.floats(0.0, 3.0))
-def test_a_run_with_missing_events_is_refused_or_resimulated_but_never_crashes(
-    gone: list[int], threshold: float
-) -> None:
+def test_a_run_with_missing_events_is_refused_or_resimulated_but_never_crashes(gone, threshold):
     left = [event for index, event in enumerate(bundled("sum")) if index not in gone]
     with suppress(EabError):
         assert fold(resimulate(left, threshold).events).leaves()

@@ -18,9 +18,7 @@ def test_the_content_is_written_and_nothing_else_is_left(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("broken", ["replace", "write_bytes", "unlink"])
-def test_a_disk_that_fails_leaves_the_older_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
-) -> None:
+def test_a_disk_that_fails_leaves_the_older_file(tmp_path, monkeypatch, broken):
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
@@ -47,9 +45,7 @@ def test_a_device_can_be_written_to() -> None:
         write_whole("/dev/full", b"one")
 
 
-def test_a_pyarrow_that_does_not_accept_numpy_is_explained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pyarrow_that_does_not_accept_numpy_is_explained(tmp_path, monkeypatch):
     def refuse(*_: object, **__: object) -> bytes:
         raise ImportError("pyarrow requires NumPy 2.0 or newer, found 1.26.4")
 

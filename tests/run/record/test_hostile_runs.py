@@ -7,7 +7,6 @@ import json
 import string
 from dataclasses import replace
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,9 +110,7 @@ TEXT_PLACES = [
 
 
 @pytest.mark.parametrize(("kind", "place", "values"), [*NUMBER_PLACES, *TEXT_PLACES])
-def test_no_number_and_no_text_breaks_the_page(
-    kind: str, place: tuple[Any, ...], values: list[Any]
-) -> None:
+def test_no_number_and_no_text_breaks_the_page(kind, place, values):
     """Each value is refused or loaded; all texts, the smallest and the largest number are shown."""
 
     def with_value(value: Any) -> bytes:
@@ -174,9 +171,7 @@ def test_a_file_within_the_limits_is_shown(events: list[Event]) -> None:
     assert ("paths more" in shown) == (len(fold(events).paths) > terminal.MAX_ROWS)
 
 
-def test_a_run_that_could_not_be_opened_is_not_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_could_not_be_opened_is_not_saved(tmp_path, monkeypatch):
     small = replace(run_file.SMALL, lines=1000)
     monkeypatch.setattr(run_file, "SMALL", small)
     events = [*invented_run(0, 1, 1)[:1], *([StepTimed(0, 1, 0.1, 0.1)] * 1000)]
@@ -200,9 +195,7 @@ def test_the_largest_settings_have_room_within_the_limits(paths: int, tokens: in
     assert limits.paths >= most
 
 
-def test_a_run_beyond_the_limits_of_small_runs_is_saved_and_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run_beyond_the_limits_of_small_runs_is_saved_and_read(monkeypatch):
     small = run_file.Limits(200_000, 1000, 10_000, 50)
     monkeypatch.setattr(run_file, "SMALL", small)
     events = invented_run(3, 60, 60)
@@ -261,9 +254,7 @@ PIECES = st.one_of(
     pieces=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 40), PIECES), max_size=2),
     kept=st.sampled_from([1.0, 1.0, 0.7, 0.2]),
 )
-def test_no_changed_file_causes_a_traceback(
-    values: list[Any], moves: list[Any], pieces: list[Any], kept: float
-) -> None:
+def test_no_changed_file_causes_a_traceback(values, moves, pieces, kept):
     """A value is replaced, events change places or come twice, text is replaced, the end is cut."""
     lines = json.loads(json.dumps(SMALL))
     for place, value in values:
