@@ -16,7 +16,7 @@ from eab.engine.models.sources import EMBEDDED_FOLDER
 from eab.run import fold
 from eab.run.events import Predicted, RowsAllocated, StepTimed
 
-# One for each kind of positions and attention; tests/engine/models/test_families.py has the others
+# One for each kind of positions and attention; tests/engine/models/test_own_cache.py has the others
 FAMILIES = ["llama", "qwen2", "gpt2", "gpt_neox", "phi"]
 OTHER_CACHES = [name for name in get_args(CacheName) if name != "tree"]
 BASE = BranchingConfig(max_new_tokens=12, entropy_threshold=1.5)

@@ -1,6 +1,6 @@
 """One row for each family of models: a tiny configuration, and how it should run.
 
-tests/engine/models/test_families.py runs the rows, tests/engine/models/test_own_cache.py those with states or with
+tests/engine/models/test_own_cache.py runs the rows; it runs those with states or with
 their own cache, and scripts/write_docs.py writes docs/models.md from them.
 """
 

@@ -12,11 +12,7 @@ from eab.engine.compiled import VARIABLE
 
 AVX2 = {VARIABLE: "avx2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 OFF = {VARIABLE: "off"}
-OF_COMPILED_CODE = (
-    "engine/compiled/test_attention.py",
-    "engine/compiled/test_before_and_after.py",
-    "engine/compiled/test_products.py",
-)
+OF_COMPILED_CODE = ("engine/compiled/test_attention.py", "engine/compiled/test_products.py")
 OF_BOTH_WAYS = (
     "engine/caches/test_all_caches.py",
     "engine/caches/test_tree.py",

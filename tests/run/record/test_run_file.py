@@ -1,5 +1,8 @@
-"""Run files: saved events come back equal, and a stranger's file is read with care."""
+"""Run files: saved events come back equal, and a stranger's file is read with care. A file is written
+whole, or stays as it was.
+"""
 
+import errno
 import gzip
 import json
 import os
@@ -8,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +22,7 @@ from eab.errors import RecordError
 from eab.lessons.checks.policy import TableModel, random_table
 from eab.run.events import Event, Labelled, LabelRule, Probed, RunStarted, StepTimed
 from eab.run.record import RunFile, dumps, is_truncated, load, loads, save
+from eab.run.record.files import write_table, write_whole
 
 CONFIG = BranchingConfig(entropy_threshold=0.4, max_paths=5, max_new_tokens=5, seed=3)
 EVENTS = events_of(TableModel(random_table(2, 5), stop_ids=[4]), "0", CONFIG)
@@ -215,3 +220,47 @@ def test_an_error_while_events_are_produced_leaves_the_older_file_unchanged(tmp_
     with pytest.raises(RuntimeError):
         save(half_a_run(), path)
     assert load(path) == EVENTS
+
+
+def test_the_content_is_written_and_nothing_else_is_left(tmp_path: Path) -> None:
+    write_whole(tmp_path / "a", b"one")
+    write_whole(str(tmp_path / "a"), b"two")
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("a", b"two")]
+
+
+@pytest.mark.parametrize("broken", ["replace", "write_bytes", "unlink"])
+def test_a_disk_that_fails_leaves_the_older_file(tmp_path, monkeypatch, broken):
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    write_whole(tmp_path / "a", b"one")
+    monkeypatch.setattr(os, "replace", refuse)
+    if broken != "replace":
+        monkeypatch.setattr(Path, broken, refuse)
+    with pytest.raises(OSError, match="Read-only"):
+        write_whole(tmp_path / "a", b"two")
+    assert (tmp_path / "a").read_bytes() == b"one"
+
+
+def test_a_symbolic_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    write_whole(tmp_path / "link", b"one")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_bytes() == b"one"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device here")
+def test_a_device_can_be_written_to() -> None:
+    write_whole(os.devnull, b"one")
+    with pytest.raises(OSError, match="No space left"):
+        write_whole("/dev/full", b"one")
+
+
+def test_a_pyarrow_that_does_not_accept_numpy_is_explained(tmp_path, monkeypatch):
+    def refuse(*_: object, **__: object) -> bytes:
+        raise ImportError("pyarrow requires NumPy 2.0 or newer, found 1.26.4")
+
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", refuse)
+    with pytest.raises(RecordError, match='pip install "pyarrow<26"'):
+        write_table(tmp_path / "a.parquet", pd.DataFrame({"a": [1]}))
+    assert not list(tmp_path.iterdir())
