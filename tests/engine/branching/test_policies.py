@@ -149,6 +149,18 @@ def test_a_path_below_the_minimum_fork_weight_does_not_fork():
     assert live_counts(run) == [1, 2, 4, 5]
 
 
+def test_a_rest_below_the_least_share_is_kept_at_random_and_then_weighs_that_share():
+    kept = 0
+    for seed in SEEDS:
+        run = tree_of(same_row([0.5, 0.4, 0.1]), seed=seed, branch_factor=3, branch_min_p=0.5)
+        weights = sorted(leaf.weight for leaf in run.leaves())
+        has_rest = len(weights) == 3
+        kept += has_rest
+        expected = [0.25, 0.75 * 4 / 9, 0.75 * 5 / 9] if has_rest else [4 / 9, 5 / 9]
+        assert weights == pytest.approx(expected)
+    assert 8 <= kept <= 24  # with probability 0.1 / 0.25
+
+
 def test_the_events_record_what_the_path_limit_does():
     events = told(same_row([0.1, 0.2, 0.7]), max_paths=4, max_new_tokens=8)
     assert {LimitActed, Pruned, Reweighted} <= {type(event) for event in events}

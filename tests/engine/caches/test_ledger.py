@@ -141,6 +141,9 @@ def test_slots_share_nothing() -> None:
     cache.fork(0, [1, 2])
     usage = cache.usage([1, 2])
     assert (usage.rows_shared, usage.rows_private, usage.rows_spare) == (0, 12, 4)
+    cache.trim(1, 2)
+    cache.prepare([2], [[7]])
+    assert cache.questions[0].tokens == [*range(1, 8)], "the text of the other path is trimmed"
     cache.release(1)
     assert cache.usage([2]).bytes_held == 2 * 4 * 8
 

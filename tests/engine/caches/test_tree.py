@@ -73,7 +73,9 @@ def test_the_tensors_shrink_when_more_than_half_of_them_is_free(monkeypatch):
     for tensor in tensors(cache):
         tensor.copy_(numbers.expand_as(tensor))
     cache.release(1)
+    cache.reserve(0, steps=0)  # no more rows are needed
     assert not cache.prepare([2, 3, 4], [[1]] * 3).growths, "17 rows are in use"
+    cache.reserve(0, steps=None)
     cache.release(2)
     cache.release(4)
     [growth] = cache.prepare([3], [[1]]).growths  # 7 rows, the new one, and one for the next step

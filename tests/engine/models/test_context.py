@@ -75,9 +75,9 @@ def test_up_to_the_last_position_the_logits_are_those_of_the_plain_model(kind, m
 @pytest.fixture(scope="module")
 def longrope():
     """A tiny Phi-3 whose rotary factors change at 32 tokens: plain and wrapped."""
-    return made("Phi3Config", **PHI_LONG), wrap_model(
-        made("Phi3Config", **PHI_LONG), word_tokenizer()
-    )
+    ours = wrap_model(made("Phi3Config", **PHI_LONG), word_tokenizer())
+    assert ours.card.own_decoder
+    return made("Phi3Config", **PHI_LONG), ours
 
 
 @pytest.fixture(scope="module")

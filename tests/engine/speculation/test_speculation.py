@@ -171,7 +171,7 @@ def test_sibling_lookup_also_reads_the_other_paths():
     [
         {"accepted": 3},
         {"verified": 3},
-        {"accepted": -1},
+        {"accepted": 0, "verified": 2},
         {"draft_texts": ("a",)},
         {"path": 7},
         {"draft_tokens": (-1, 2)},
