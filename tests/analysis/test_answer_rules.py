@@ -40,12 +40,12 @@ def test_the_answer_follows_the_last_thought_and_waits_for_its_end(text, answer)
     answers = group_answers(flat_run([(text, 1.0, 0.5, True)]), "after-thinking")
     assert [each.name for each in answers.ranked] == ([] if answer is None else [answer])
     assert answers.undecided == (() if answer is not None else (1,))
+    for prompt, start in (("A<think>\n", None), ("<think> is a tag", 0)):  # a template may open it
+        assert end_of_thinking(prompt, "Hm. It") == start
+        assert end_of_thinking(prompt, "Hm.</think>It") == 11
 
 
-@pytest.mark.parametrize(("prompt", "start"), [("A<think>\n", None), ("<think> is a tag", 0)])
-def test_a_template_may_open_the_thought(prompt: str, start: int | None) -> None:
-    assert end_of_thinking(prompt, "Hm. It") == start
-    assert end_of_thinking(prompt, "Hm.</think>It") == 11
+HARMONY = "<|channel|>analysis<|message|>"
 
 
 @pytest.mark.parametrize(
@@ -54,11 +54,7 @@ def test_a_template_may_open_the_thought(prompt: str, start: int | None) -> None
         ("{{ content.split('</think>')[-1] }}", "<think>", "</think>"),
         ("[THINK]{{ x }}[/THINK]", "[THINK]", "[/THINK]"),
         ("<reasoning>", "<reasoning>", "</reasoning>"),
-        (
-            "<|channel|>analysis<|message|>",
-            "<|channel|>analysis<|message|>",
-            "<|channel|>final<|message|>",
-        ),
+        (HARMONY, HARMONY, HARMONY.replace("analysis", "final")),
         ("<|begin_of_thought|>", "<|begin_of_thought|>", "<|end_of_thought|>"),
     ],
 )
@@ -109,9 +105,8 @@ def test_a_pattern_that_takes_too_long_is_refused_in_time(monkeypatch) -> None:
     assert time.process_time() - start < 3
 
 
-@pytest.mark.parametrize("flags", [0, re.IGNORECASE, re.IGNORECASE | re.VERBOSE])
-def test_a_compiled_pattern_keeps_its_flags(run: RunState, flags: int) -> None:
-    letters = {0: "", re.IGNORECASE: "(?i)", re.IGNORECASE | re.VERBOSE: "(?ix)"}[flags]
+@pytest.mark.parametrize(("flags", "letters"), [(0, ""), (re.I, "(?i)"), (re.I | re.X, "(?ix)")])
+def test_a_compiled_pattern_keeps_its_flags(run, flags, letters):
     given = group_answers(run, re.compile(r"IT IS (\w+)", flags))
     assert given == group_answers(run, check_part(rf"regex:{letters}IT IS (\w+)"))
     assert len({answer.name for answer in given.ranked} - {"(no answer)"}) == (flags == re.I)
@@ -209,44 +204,26 @@ DIFFERENT = """
 10⁵|105|10^5|1e5
 x²|x2|x|2x
 –7|7|7.5|0.7
--7|7|+7
 4!|4|4?|4!!
-n!|n|n?|n!!
 (n-1)!|(n-1)|n-1
-2n!|2n|n!
-5n²!|5n²
-π!|π
 F#|F|Fb|F##
-A-flat|flat|A flat minor
 3*4|3 4|3+4|34|3/4
 5'9|59|5 9|5.9
 A, C|C|A|A, B, C
-A positive|positive|A negative|B positive
 A minor|minor|A major
 A+|A|A-|A++
-AB+|AB-|AB|B+
 C|C++|C#|D
-F|F*
 1.5|15|1,5|1/5
-1,000|1.000|1
 $5|5|€5|5%
 5%|0.5%|5‰
 12:30|1230|12.30|12:03
-2024-01-02|2024-02-01|20240102
 1/2|12|2/1|1 2
 0x10|10|x10
 H2O|HO|H2O2|H3O+
 Na+|Na|Na-
-Fe2+|Fe3+|Fe|Fe2
-CO|CO2|C2O
-e4|e5|exd4|Ke4
 Nf3|Nf3+|Nf3!|Nf3?|Ng3
-O-O|O-O-O|OO
-Qxf7#|Qxf7+|Qxf7
 5 m|5 mm|5 km|5
-5 m²|5 m|5 m³
 10 °C|10 °F|10
-vitamin A|vitamin|vitamin B
 a|b|c
 ?|!
 (0, 1]|[0, 1)|(0, 1)|[0, 1]
@@ -254,7 +231,6 @@ a_b|ab|a b
 .5|5|0.5
 ~5|5|<5|>5|≈5
 √2|2|2√2
-π|2π|π/2
 user@a.org|user.a.org
 #1|1|No. 10
 [1]|(1)|1

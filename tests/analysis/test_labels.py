@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -34,9 +35,7 @@ SOME = ["fair", "arithmetic", "independent", "stochastic-beam"]
 @pytest.mark.parametrize("seeds", [300, pytest.param(3000, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("policy", SOME)
 def test_weights_are_unbiased_and_bounds_hold_in_every_run(policy, seeds):
-    inner = max(
-        ((a, b) for a in range(4) for b in range(4)), key=lambda ids: of_beginning(MODEL, ids)
-    )
+    inner = max(product(range(4), range(4)), key=lambda ids: of_beginning(MODEL, ids))
     properties = {" 2": lambda text: " 2" in text, "many": lambda text: text.count(" 1") >= 2}
     exactly = {name: exact(MODEL, has) for name, has in properties.items()}
     exactly["inner"] = of_beginning(MODEL, inner)
@@ -53,9 +52,8 @@ def test_weights_are_unbiased_and_bounds_hold_in_every_run(policy, seeds):
         weights["inner"].append(sum(each.weight for each in below))
         if below:
             path, token = place_of(run, below[0].lineage[-1], 2)
-            assert marked(run, (path, token, "inner"))["inner"].low == pytest.approx(
-                exactly["inner"]
-            )
+            found = marked(run, (path, token, "inner"))["inner"]
+            assert found.low == pytest.approx(exactly["inner"])
     for name, estimates in weights.items():
         error = np.std(estimates) / math.sqrt(seeds)
         if policy != "stochastic-beam":  # its weights are consistent, not unbiased
@@ -63,15 +61,12 @@ def test_weights_are_unbiased_and_bounds_hold_in_every_run(policy, seeds):
 
 
 def test_bounds_only_shrink_as_a_run_goes_on():
-    model = TableModel(random_table(8, 5), stop_ids=[4])
-    explorer = EntropyAdaptiveBranching(model, max_paths=6, **EXACT)
-    events, before = [*explorer.stream([0])], (0.0, 1.0)
-    for count in range(2, len(events) + 1):
-        found = Run(events[:count]).probability(" 2")
-        assert found.low >= before[0] - 1e-12
-        assert found.high <= before[1] + 1e-12
-        before = found.low, found.high
-    assert before[1] - before[0] < 1
+    explorer = EntropyAdaptiveBranching(MODEL, max_paths=6, **EXACT)
+    events = [*explorer.stream([0])]
+    found = [Run(events[:count]).probability(" 2") for count in range(2, len(events) + 1)]
+    for before, after in pairwise(found):
+        assert before.low - 1e-12 <= after.low <= after.high <= before.high + 1e-12
+    assert found[-1].high - found[-1].low < 1
 
 
 def test_what_a_stop_string_cuts_off_is_not_in_the_text():
@@ -244,15 +239,10 @@ def test_runs_with_other_seeds_narrow_the_bounds_and_give_a_standard_error():
         covered += abs(found.estimate - expected) < 2 * found.standard_error
     assert covered > 0.8 * count, "about 0.95, less for eight runs and few values"
     assert labelled_by(runs[:1], {"two": " 2"})["two"].standard_error is None
-
-
-def test_prompts_are_compared_by_runs_with_the_same_seeds():
-    explorer = EntropyAdaptiveBranching(MODEL, max_paths=3, **EXACT)
-    rules = {"two": " 2"}
-    first, second = explorer.compare_prompts([[0], [1]], rules, seeds=4)
-    assert first == labelled_by([explorer.run([0], seed=seed) for seed in range(4)], rules)
-    assert second == labelled_by([explorer.run([1], seed=seed) for seed in range(4)], rules)
-    with pytest.raises(ConfigError, match="seeds"):
-        explorer.compare_prompts([[0]], rules, seeds=1)
-    with pytest.raises(ConfigError, match="greedy"):
-        explorer.compare_prompts([[0]], rules, policy="greedy")
+    first, second = explorer.compare_prompts([[0], [1]], {"two": " 2"}, seeds=4)
+    for found, prompt in ((first, 0), (second, 1)):
+        runs = [explorer.run([prompt], seed=seed) for seed in range(4)]
+        assert found == labelled_by(runs, {"two": " 2"})
+    for more, why in (({"seeds": 1}, "seeds"), ({"policy": "greedy"}, "greedy")):
+        with pytest.raises(ConfigError, match=why):
+            explorer.compare_prompts([[0]], {"two": " 2"}, **more)

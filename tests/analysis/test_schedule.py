@@ -77,12 +77,9 @@ def test_idle_slots_say_whether_a_run_waited() -> None:
     assert static.awaited_idle_share == pytest.approx(2 / 8)
     assert SCHEDULE.idle() == [Idle(1, 4, 4, False)]
     assert SCHEDULE.awaited_idle_share == 0
-
-
-def test_a_run_that_misses_a_pass_has_two_segments_and_its_slot_is_idle() -> None:
-    schedule = of_seconds(1, (prefill(0, 0, 5),), (), (decode(0, 0),))
-    assert [one.first for one in schedule.segments()] == [0, 2]
-    assert schedule.idle() == [Idle(0, 1, 1, False)]
+    misses_one = of_seconds(1, (prefill(0, 0, 5),), (), (decode(0, 0),))
+    assert [one.first for one in misses_one.segments()] == [0, 2]
+    assert misses_one.idle() == [Idle(0, 1, 1, False)]
 
 
 def test_the_record_of_a_pass_agrees_with_its_events(embedded) -> None:
