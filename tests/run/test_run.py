@@ -157,11 +157,6 @@ def test_events_that_cannot_follow_each_other_are_refused(broken):
         fold(broken)
 
 
-def test_the_times_of_a_prompt_in_chunks_add_up():
-    run = fold([STARTED, StepTimed(0, 5, 2.0, 1.5), StepTimed(0, 3, 1.0, 0.5)])
-    assert run.steps[0].timing == StepTimed(0, 8, 3.0, 2.0)
-
-
 def test_a_stopped_run_keeps_its_tree_and_is_marked_as_stopped():
     seen = 0
 
@@ -198,6 +193,8 @@ def test_a_run_that_ended_during_its_probe_has_not_started_and_one_that_failed_h
         state.apply(STARTED)
     with pytest.raises(MemoryLimitError, match="no room"):
         fold([Probed(0, 1.0), RunEnded(0, "failed", "no room")])
+    chunks = fold([STARTED, StepTimed(0, 5, 2.0, 1.5), StepTimed(0, 3, 1.0, 0.5)])
+    assert chunks.steps[0].timing == StepTimed(0, 8, 3.0, 2.0), "of a prompt, they add up"
     failed = fold([*hand_made(["a"]), RunEnded(1, "failed", "too much")])
     assert failed.samples[0].text == "a"
     with pytest.raises(MemoryLimitError, match="too much"):

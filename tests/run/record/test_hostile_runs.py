@@ -91,9 +91,7 @@ def test_the_unchanged_recording_is_shown() -> None:
 ROWS = ("rows_shared", "rows_private", "rows_spare", "rows_independent")
 BYTES = ("bytes_held", "bytes_copied", "allocations", "peak_bytes")
 FIELDS = {
-    "Predicted": [
-        *[("predictions", 0, 1), ("predictions", 0, 2, 0, 0), ("predictions", 0, 2, 0, 2)],
-    ],
+    "Predicted": [("predictions", 0, 1), *(("predictions", 0, 2, 0, at) for at in (0, 2))],
     "TokensAppended": [("tokens", 0, 1), ("tokens", 0, 3)],
     "RunStarted": [("threshold_nats",), ("model", "row_bytes"), ("model", "vocab_size")],
     "Forked": [("weights", 0)],
