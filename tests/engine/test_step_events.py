@@ -165,11 +165,7 @@ def test_a_word_of_the_settings_labels_the_run_and_decides_it():
     assert never.labelled().winner == NO_LABEL
 
 
-@pytest.mark.parametrize(
-    "early",
-    [*({"token_budget": most} for most in (5, 6, 7, 8)), {"stop_when": "explored"}],
-    ids=str,
-)
+@pytest.mark.parametrize("early", [{"token_budget": 7}, {"stop_when": "explored"}], ids=str)
 def test_with_drafts_it_ends_at_the_same_token_though_a_pass_decides_several(early):
     chain = TableModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
     asked = {"policy": "greedy", "max_new_tokens": 20, **early}

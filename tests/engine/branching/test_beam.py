@@ -34,7 +34,7 @@ from eab.engine.models.sources import EMBEDDED_FOLDER
 from eab.engine.what_if.resimulate import resimulate
 from eab.lessons.checks.policy import Table, TableModel, random_table
 from eab.run import RunState, fold, record
-from eab.run.events import Forked, Pruned
+from eab.run.events import Pruned
 
 LENGTH = 6
 BASE = BranchingConfig(policy="beam", max_new_tokens=LENGTH)
@@ -81,6 +81,8 @@ def reference(model: Any, prompt: list[int], beams: int, stops: list[int], **ask
 def assert_same(run: RunState, expected: Any, penalty: float) -> None:
     texts, scores = expected
     assert [sample.token_ids for sample in run.samples] == texts
+    for sample in run.samples:
+        assert sample.weight == pytest.approx(math.exp(sample.log_prob))
     if scores is not None:  # with one beam, transformers decodes greedily
         found = [sample.beam_score(penalty) for sample in run.samples]
         assert found == pytest.approx(scores.tolist(), abs=2e-5)  # it adds in float32
@@ -107,38 +109,6 @@ def test_texts_and_scores_are_those_of_transformers_on_random_chains(
     run = fold(events_of(TableModel(table, stops), "0", BASE, max_paths=beams, **asked))
     asked |= {"max_new_tokens": LENGTH, "use_cache": False}
     assert_same(run, reference(Chain(table), [0], beams, stops, **asked), penalty)
-
-
-# After 0: 1 (0.6), or the end, 2 (0.4). After 1: 0 (0.7), 1 (0.2), 2 (0.1).
-SMALL = TableModel(np.array([[0.0, 0.6, 0.4], [0.7, 0.2, 0.1], [0.0, 0.0, 1.0]]), [2])
-
-
-@pytest.mark.parametrize(
-    ("penalty", "texts"),
-    [
-        # By probability, the short text (0.4) is the best and the one of 0.168 is dropped; per
-        # token, the short one is the worst.
-        (0.0, {(2,): 0.4, (1, 0, 1): 0.252}),
-        (1.0, {(1, 0, 1): 0.252, (1, 0, 2): 0.168}),
-    ],
-)
-def test_a_small_search_matches_the_one_worked_out_by_hand(penalty, texts):
-    events = events_of(SMALL, "0", BASE, max_paths=2, max_new_tokens=3, length_penalty=penalty)
-    run = fold(events)
-    weights = [sample.weight for sample in run.samples]
-    assert [sample.token_ids for sample in run.samples] == [*texts]
-    assert weights == pytest.approx([*texts.values()])
-    # Step 0: (1) lives, (2) ends. Step 1: (1, 0) and (1, 1) live. Step 2: (1, 1, 0), 0.084, is the
-    # third best, so its path is dropped.
-    forks = [event.step for event in events if isinstance(event, Forked)]
-    assert forks == ([0, 1] if penalty == 0 else [0, 1, 2])
-    assert dropped(run) == ([[1, 1]] if penalty == 0 else [[2], [1, 1]])
-
-
-def dropped(run: RunState) -> list[list[int]]:
-    """The texts of the dropped paths."""
-    paths = [path.id for path in run.paths if path.status == "pruned"]
-    return [[token.id for token in run.tokens(path)] for path in paths]
 
 
 def test_a_text_that_a_stop_string_ends_takes_no_place_among_the_beams(table):

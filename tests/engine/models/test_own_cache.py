@@ -121,15 +121,6 @@ def test_a_hybrid_shares_rows_and_copies_states(words):
     assert sum(kv.bytes_by_use(ours.card.row_bytes)) == kv.bytes_held
 
 
-@pytest.mark.parametrize("drafter", ["none", "sibling-lookup"])
-def test_a_hybrid_decides_as_the_same_model_with_only_its_own_memory(drafter, words):
-    ours, plain = pair("LFM2", words)
-    own = OwnCacheModel(plain, words, "lfm2", reason="of this test")
-    settings = {"drafter": drafter, "max_new_tokens": 24}
-    expected = run_of(own, PROMPT, FORKING, **settings)
-    assert_same_decisions(run_of(ours, PROMPT, FORKING, **settings), expected)
-
-
 def test_own_memory_of_a_plain_family_gives_the_decisions_of_the_tree_cache(twins, words):
     tree = twins("qwen2").ours
     own = OwnCacheModel(twins("qwen2").plain, words, "qwen2", reason="of this test")
