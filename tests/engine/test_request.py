@@ -9,8 +9,8 @@ from statistics import median
 
 import numpy as np
 import pytest
-from made_runs import events_of, leaves_at, run_of
-from policies import BY_STEP, FORKING
+from made_runs import events_of, run_of
+from policies import BY_STEP
 
 from eab.api.branching import EntropyAdaptiveBranching
 from eab.config import BranchingConfig
@@ -22,7 +22,7 @@ from eab.engine.request import Request, continue_from
 from eab.errors import ModelError, PromptError, RecordError
 from eab.lessons.checks.policy import TableModel, random_table
 from eab.run import RunState, fold, record
-from eab.run.events import Event, PathFinished, Predicted, Probed, RunEnded, RunStarted, StepTimed
+from eab.run.events import Event, Predicted, Probed, RunEnded, RunStarted
 from eab.run.threshold import PROBE_FLOOR, PROBE_STEPS, longer, threshold_in_nats
 from eab.share.exports import as_python
 
@@ -112,26 +112,6 @@ def test_a_file_without_the_new_field_loads_and_one_with_a_wrong_value_is_refuse
     fields["continued"] = len(fields["prompt_tokens"]) + 1
     with pytest.raises(RecordError, match="continued"):
         loaded()
-
-
-@pytest.mark.parametrize("policy", [name for name in FORKING if name in BY_STEP])
-def test_leaves_and_weights_at_any_step_are_those_of_the_run_at_that_step(twins, policy):
-    settings = {"entropy_threshold": 1.0, "max_paths": 5, "branch_factor": 3, "seed": 2}
-    config = BranchingConfig(max_new_tokens=14, policy=policy, **settings)
-    events = events_of(twins("qwen2").ours, "w5 w9 w3", config)
-    whole, growing = fold(events), RunState(events[0])
-    assert "forked" in {path.status for path in whole.paths}
-    if policy in ("fair", "stochastic-beam"):
-        assert "pruned" in {path.status for path in whole.paths}
-    for event in events[1:]:
-        growing.apply(event)
-        if isinstance(event, StepTimed):
-            standing = leaves_at(whole, event.step)
-            assert [path.id for path in standing] == [path.id for path in growing.leaves()]
-            for path, then in zip(standing, growing.leaves(), strict=True):
-                weights = [weight for step, weight in path.weights if step <= event.step]
-                assert weights[-1] == then.weight
-    assert any(isinstance(event, PathFinished) for event in events)
 
 
 NATS, RANK = {"entropy_threshold": 1.5}, {"entropy_threshold": 2, "threshold_unit": "rank"}

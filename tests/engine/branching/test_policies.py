@@ -280,12 +280,13 @@ def test_a_prefix_of_probability_p_gets_n_p_codes_rounded_up_or_down(
         assert math.floor(expected - 1e-6) <= count <= math.ceil(expected + 1e-6), prefix
 
 
-def test_one_code_gives_one_ordinary_sample() -> None:
+def test_a_run_without_forks_is_one_ordinary_sample() -> None:
     model = TableModel(random_table(7, 4, 0.5), stop_ids=[3])
     for seed in range(20):
-        for policy in ("independent", "stochastic-beam", "arithmetic"):
-            one = run_of(model, "0", policy=policy, max_paths=1, max_new_tokens=5, seed=seed)
-            without_forks = run_of(model, "0", entropy_threshold=20, max_new_tokens=5, seed=seed)
+        without_forks = run_of(model, "0", entropy_threshold=20, max_new_tokens=5, seed=seed)
+        for policy in ("independent", "stochastic-beam", "arithmetic", "original"):
+            settings = {"policy": policy, "max_paths": 1, "max_new_tokens": 5, "seed": seed}
+            one = run_of(model, "0", entropy_threshold=20, **settings)
             assert one.samples == without_forks.samples
 
 

@@ -117,13 +117,6 @@ def test_weighted_averages_are_unbiased(policy, case, seeds):
     assert_unbiased(estimates(case, policy, seeds), weighted(case.texts()))
 
 
-@pytest.mark.parametrize("policy", ["fair", "original"])
-@pytest.mark.parametrize(("case", "seeds"), CASES_AND_SEEDS)
-def test_without_forks_a_run_is_one_ordinary_sample(policy, case, seeds):
-    alone = replace(case, settings=case.settings | {"entropy_threshold": 20.0})
-    assert_unbiased(estimates(alone, policy, seeds), weighted(case.texts()))
-
-
 @pytest.mark.parametrize(("case", "seeds"), CASES_AND_SEEDS)
 def test_independent_texts_are_independent(case, seeds):
     """The mean product over all pairs of distinct samples is the product of the expectations."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from processor import needs_compiled
+from processor import needs_compiled, numbers, threads
 from row_lists import lists_of
 from torch import Tensor
 from torch.nn import functional
@@ -22,10 +22,6 @@ SIZES = (16, 32, 64, 128, 256)
 CPU = torch.device("cpu")
 
 pytestmark = needs_compiled
-
-
-def numbers(*shape: int, seed: int, scale: float = 1.0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale
 
 
 def some_rows(tokens: int, rows: int, seed: int) -> np.ndarray:
@@ -58,20 +54,16 @@ def exact(
     tokens=st.integers(1, 9),
     rows=st.integers(1, 300),
     loudness=st.sampled_from((0.0, 0.3, 1.0, 30.0)),
-    threads=st.integers(1, 3),
+    count=st.integers(1, 3),
     seed=st.integers(0, 1000),
 )
 @torch.inference_mode()
-def test_it_equals_exact_attention(size, groups, group, tokens, rows, loudness, threads, seed):
+def test_it_equals_exact_attention(size, groups, group, tokens, rows, loudness, count, seed):
     query = numbers(tokens, groups * group, size, seed=seed, scale=loudness).transpose(0, 1)
     keys, values = (numbers(groups, rows, size, seed=seed + index) for index in (1, 2))
     seen = some_rows(tokens, rows, seed)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with threads(count):
         out, lse = listed(seen).attend_with_lse(query, keys, values, size**-0.5)
-    finally:
-        torch.set_num_threads(before)
     expected, expected_lse = exact(query, keys, values, seen, size**-0.5)
     torch.testing.assert_close(out.double(), expected, rtol=0, atol=2e-5 * max(1, loudness))
     torch.testing.assert_close(lse.double(), expected_lse, rtol=2e-6, atol=2e-6 * max(1, loudness))

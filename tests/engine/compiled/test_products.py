@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
-from processor import needs_compiled
+from processor import needs_compiled, threads
 from torch import Tensor, nn
 
 from eab.engine import compiled
@@ -33,23 +33,19 @@ def integers(*shape: int, seed: int) -> Tensor:
     inputs=st.integers(1, 700),
     rows=st.integers(1, 20),
     bias=st.booleans(),
-    threads=st.integers(1, 3),
+    count=st.integers(1, 3),
     seed=st.integers(0, 1000),
 )
 @torch.inference_mode()
-def test_sums_of_whole_numbers_are_exact(outputs, inputs, rows, bias, threads, seed):
+def test_sums_of_whole_numbers_are_exact(outputs, inputs, rows, bias, count, seed):
     linear = nn.Linear(inputs, outputs, bias=bias)
     linear.weight.copy_(integers(outputs, inputs, seed=seed))
     if bias:
         linear.bias.copy_(integers(outputs, seed=seed + 1))
     x = integers(rows, inputs, seed=seed + 2)
     expected = x.double() @ linear.weight.double().t() + (linear.bias.double() if bias else 0)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with threads(count):
         assert torch.equal(TiledLinear(linear)(x).double(), expected)
-    finally:
-        torch.set_num_threads(before)
 
 
 @needs_compiled

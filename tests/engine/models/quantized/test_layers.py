@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
-from processor import HAS_BFLOAT16, needs_bfloat16
+from processor import HAS_BFLOAT16, needs_bfloat16, numbers, threads
 from torch import Tensor, nn
 
 from eab.engine.models.quantized.integers import (
@@ -55,10 +55,6 @@ def made(outputs: int, inputs: int, seed: int = 0, bias: bool = False) -> nn.Lin
     return linear
 
 
-def numbers(rows: int, inputs: int, seed: int = 1) -> Tensor:
-    return torch.randn(rows, inputs, generator=torch.Generator().manual_seed(seed))
-
-
 def formula(layer: QuantizedLinear, linear: nn.Linear, x: Tensor) -> Tensor:
     """What the layer should compute from the rounded weights, in float64."""
     weight = linear.weight.detach()
@@ -98,7 +94,7 @@ def test_a_layer_computes_its_plain_formula(kind):
         linear = made(*shape, bias=bias)
         layer = kind(linear)
         for rows in (1, 7, 40):
-            x = numbers(rows, shape[1])
+            x = numbers(rows, shape[1], seed=1)
             expected = formula(layer, linear, x) + (linear.bias if bias else 0)
             size = x.abs().sum(1, keepdim=True) * linear.weight.abs().max()
             assert ((layer(x) - expected).abs() <= step * size + 1e-6).all(), (shape, bias, rows)
@@ -119,10 +115,10 @@ def test_the_result_of_a_row_does_not_depend_on_the_other_rows(
     linear = made(outputs, inputs, seed)
     if not kind.fits(linear):
         return
-    layer, row = kind(linear), numbers(1, inputs, seed)
+    layer, row = kind(linear), numbers(1, inputs, seed=seed)
     alone = layer(row)
     for place in (0, beside):
-        others = louder * numbers(beside, inputs, seed + 1)
+        others = louder * numbers(beside, inputs, seed=seed + 1)
         together = layer(torch.cat([others[:place], row, others[place:]]))
         assert torch.equal(together[place], alone[0])
 
@@ -139,7 +135,7 @@ LARGE = [(4864, 896), (64, 11008)]
 @torch.inference_mode()
 def test_a_row_has_the_same_result_alone_and_in_a_batch_at_the_shapes_of_models(kind, shape):
     layer = kind(made(*shape))
-    x = numbers(64, shape[1]) * torch.logspace(-2, 2, 64)[:, None]
+    x = numbers(64, shape[1], seed=1) * torch.logspace(-2, 2, 64)[:, None]
     whole = layer(x)
     for rows in (1, 5, 16, 33):
         for start in range(0, 65 - rows, rows):
@@ -147,7 +143,7 @@ def test_a_row_has_the_same_result_alone_and_in_a_batch_at_the_shapes_of_models(
 
 
 def test_rows_with_nan_or_infinity_do_not_affect_the_others():
-    layer, x = Int8Linear(made(32, 64)), numbers(4, 64)
+    layer, x = Int8Linear(made(32, 64)), numbers(4, 64, seed=1)
     expected = layer(x)
     x[1, 5], x[2, 3] = float("nan"), float("inf")
     found = layer(x)
@@ -167,7 +163,7 @@ def test_eight_bit_rounding_is_off_by_half_a_step_at_most(values):
 
 def loud_rows(rows: int, inputs: int, seed: int) -> Tensor:
     """Rows of very different magnitudes, one of them zero, and one with NaN and infinity."""
-    x = numbers(rows, inputs, seed) * torch.logspace(-40, 30, rows)[:, None]
+    x = numbers(rows, inputs, seed=seed) * torch.logspace(-40, 30, rows)[:, None]
     x[1::5] = 0
     x[2::7, :1], x[2::7, -1:] = float("inf"), float("nan")
     return x
@@ -183,22 +179,18 @@ needs_own_products = pytest.mark.skipif(
     outputs=st.integers(1, 200),
     inputs=st.integers(1, 300),
     rows=st.integers(1, 20),
-    threads=st.integers(1, 3),
+    count=st.integers(1, 3),
     seed=st.integers(0, 1000),
 )
 @torch.inference_mode()
-def test_our_eight_bit_products_are_those_of_onednn(outputs, inputs, rows, threads, seed):
-    integers, scale = quantize_rows(numbers(outputs, inputs, seed))
+def test_our_eight_bit_products_are_those_of_onednn(outputs, inputs, rows, count, seed):
+    integers, scale = quantize_rows(numbers(outputs, inputs, seed=seed))
     x = loud_rows(rows, inputs, seed)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with threads(count):
         ours, other = (
             kernel.product(x, *kernel.pack(integers, scale[:, 0].contiguous()))[:, :outputs]
             for kernel in (int8_products(), OneDnn)
         )
-    finally:
-        torch.set_num_threads(before)
     assert torch.equal(ours.nan_to_num(7), other.nan_to_num(7))
     assert torch.equal(ours.isnan(), other.isnan())
 
@@ -216,7 +208,7 @@ def test_our_eight_bit_products_at_the_largest_sums():
 
 @given(st.integers(0, 1000), st.floats(1e-3, 10.0), st.sampled_from([32, 64, 128]))
 def test_four_bit_error_is_half_a_step_and_the_rounding_of_scale_and_zero(seed, size, group):
-    weight = size * numbers(3, 128, seed)
+    weight = size * numbers(3, 128, seed=seed)
     integers, scale, zero = (
         one.float().unflatten(1, (128 // group, -1)) for one in quantize_groups(weight, group)
     )
@@ -264,7 +256,7 @@ def test_double_quantization_changes_a_scale_by_half_a_step_at_most():
 @pytest.mark.parametrize("kind", LAYERS)
 @torch.inference_mode()
 def test_a_weight_stored_as_its_transpose_is_read_correctly(kind):
-    linear, x = made(64, 96), numbers(3, 96)
+    linear, x = made(64, 96), numbers(3, 96, seed=1)
     expected = kind(linear)(x)
     linear.weight.data = linear.weight.data.t().contiguous().t()
     assert torch.equal(kind(linear)(x), expected)
@@ -275,7 +267,7 @@ def test_a_weight_stored_as_its_transpose_is_read_correctly(kind):
 def test_the_output_has_the_dtype_of_the_input(kind):
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         layer = kind(made(32, 64).to(dtype))
-        x = numbers(6, 64).to(dtype).view(1, 2, 3, 64)
+        x = numbers(6, 64, seed=1).to(dtype).view(1, 2, 3, 64)
         assert (layer(x).dtype, layer(x).shape) == (dtype, (1, 2, 3, 32))
 
 
