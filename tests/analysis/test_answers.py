@@ -93,10 +93,7 @@ def chain_run(pieces: Sequence[str], ended: bool = False) -> RunState:
     """A run of one path with these tokens, each with probability one half."""
     events: list[Event] = [RunStarted("p", (0,), ("p",), CARD, BranchingConfig(), 1.0)]
     for step, piece in enumerate(pieces):
-        events += [
-            predicted(step, 0, 0.1),
-            appended(step, 0, step, piece, math.log(0.5)),
-        ]
+        events += [predicted(step, 0, 0.1), appended(step, 0, step, piece, math.log(0.5))]
     return fold([*events, PathFinished(len(pieces) - 1, 0, "length")] if ended else events)
 
 

@@ -141,10 +141,7 @@ def test_the_standard_error_is_the_spread_of_repeated_estimates() -> None:
 def test_all_estimates_are_exact_on_a_tree_whose_texts_have_all_been_explored(chain, length):
     model = saying_model(chain)
     config = BranchingConfig(
-        entropy_threshold=0.0,
-        branch_factor=STOP + 1,
-        max_paths=256,
-        max_new_tokens=length,
+        entropy_threshold=0.0, branch_factor=STOP + 1, max_paths=256, max_new_tokens=length
     )
     run = run_of(model, "0", config)
     scores = uncertainty(run, group_answers(run))

@@ -18,16 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from neutral_explorer import neutral_explorer
-from served_together import (
-    BASE,
-    LONG,
-    REQUESTS,
-    alone,
-    draft_for,
-    same,
-    serve_all,
-    unweighted,
-)
+from served_together import BASE, LONG, REQUESTS, alone, draft_for, same, serve_all, unweighted
 
 import eab
 from eab.board.messages import board_message
@@ -288,8 +279,7 @@ def test_an_explorer_keeps_what_its_calls_compute(twins):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "weights"),
-    [("float32", "as-loaded"), ("bfloat16", "as-loaded"), ("float32", "int8")],
+    ("dtype", "weights"), [("float32", "as-loaded"), ("bfloat16", "as-loaded"), ("float32", "int8")]
 )
 def test_in_lower_precision_entropies_agree_within_rounding(dtype, weights):
     """The text is part of the prompt, so that no draw near a boundary can go another way."""

@@ -119,11 +119,7 @@ NATS, RANK = {"entropy_threshold": 1.5}, {"entropy_threshold": 2, "threshold_uni
 
 @pytest.mark.parametrize(
     ("policy", "threshold", "new_tokens"),
-    [
-        *((policy, NATS, 6) for policy in BY_STEP),
-        ("fair", RANK, 24),
-        ("original", RANK, 6),
-    ],
+    [*((policy, NATS, 6) for policy in BY_STEP), ("fair", RANK, 24), ("original", RANK, 6)],
 )
 def test_a_longer_run_is_the_same_tree_up_to_the_old_limit(model, policy, threshold, new_tokens):
     config = BranchingConfig(

@@ -11,12 +11,7 @@ from torch import nn
 from eab.engine import compiled
 from eab.engine.models import weights
 from eab.engine.models.loading import load_model
-from eab.engine.models.weights import (
-    LAYOUTS,
-    PrepackedLinear,
-    apply_layout,
-    best_layout,
-)
+from eab.engine.models.weights import LAYOUTS, PrepackedLinear, apply_layout, best_layout
 from eab.errors import ModelError
 
 WORKING = [name for name in LAYOUTS if name != "tiled" or compiled.can_compile()]

@@ -86,10 +86,7 @@ def test_speculation_changes_no_decision_with_any_cache(twins, name):
     assert_same_decisions(fold(events), run_of(model, PROMPT, plain))
 
 
-@pytest.mark.parametrize(
-    ("penalties", "tokens"),
-    [({}, 33), ({"repetition_penalty": 1.2}, 25)],
-)
+@pytest.mark.parametrize(("penalties", "tokens"), [({}, 33), ({"repetition_penalty": 1.2}, 25)])
 @pytest.mark.parametrize("length", [1, 3, 7])
 def test_a_draft_model_that_equals_the_target_is_always_accepted(twins, length, penalties, tokens):
     model = twins("llama").ours
