@@ -144,7 +144,7 @@ def test_the_progress_is_that_of_the_tokens_because_one_path_may_be_complete_ear
 def test_files_of_wide_searches_load_although_each_pass_measures_the_paths_that_wait(monkeypatch):
     monkeypatch.setattr("eab.run.record.run_file.SMALL", Limits(10**6, 10, 100, 10))
     model = TableModel(random_table(1, 40, 5.0))
-    events = events_of(model, "0", BASE, max_paths=200, paths_per_pass=1, token_budget=900)
+    events = events_of(model, "0", BASE, max_paths=200, paths_per_pass=1, token_budget=400)
     assert list(record.loads(record.dumps(events))) == events
 
 

@@ -93,14 +93,13 @@ def assert_leaves_are_distinct_with_exact_log_probs(run: RunState, model: TableM
 @pytest.mark.parametrize("policy", EVERY)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_samples_drawn_without_the_engine_equal_those_of_the_engine(policy, case):
-    for seed in (0, 1):
-        config = case.config(policy, seed)
-        run = run_of(case.model, "0", config)
-        expected = sorted((sample.token_ids, sample.weight) for sample in run.samples)
-        found = sorted((text, leaf.weight) for text, leaf in samples_of(case.model, config)[0])
-        assert [text for text, _ in found] == [text for text, _ in expected]
-        weights = [weight for _, weight in expected]
-        assert [weight for _, weight in found] == pytest.approx(weights, abs=1e-12)
+    config = case.config(policy, seed=1)
+    run = run_of(case.model, "0", config)
+    expected = sorted((sample.token_ids, sample.weight) for sample in run.samples)
+    found = sorted((text, leaf.weight) for text, leaf in samples_of(case.model, config)[0])
+    assert [text for text, _ in found] == [text for text, _ in expected]
+    weights = [weight for _, weight in expected]
+    assert [weight for _, weight in found] == pytest.approx(weights, abs=1e-12)
 
 
 def estimates(case: Case, policy: str, seeds: range) -> list[list[float]]:

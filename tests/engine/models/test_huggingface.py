@@ -80,13 +80,9 @@ def test_a_chat_prompt_gets_the_template_once_and_one_bos_token(chatty):
     assert chat == tuple(chatty.encode(text, add_special_tokens=False))
     chat = model.encode("w5", BranchingConfig(chat=True, system="w9 w8"))
     assert [token for token in chat if token in (9, 8, 5, 70)] == [9, 8, 5, 70]
-
-
-def test_chat_template_arguments_reach_the_template(chatty):
     chatty.chat_template = "{% if deep.a[1] %}w9{% endif %}{{ word }}{{ messages[0].content }}"
-    model = wrap_model(tiny("LlamaConfig"), chatty)
     config = BranchingConfig(chat_template_kwargs={"deep": {"a": [0, True]}, "word": " w8 "})
-    assert model.encode("w5", config) == (9, 8, 5)
+    assert wrap_model(tiny("LlamaConfig"), chatty).encode("w5", config) == (9, 8, 5)
 
 
 @pytest.mark.parametrize(

@@ -44,12 +44,9 @@ def others() -> list[InstalledModel]:
     return [model for model in installed_models() if model.keeper != "this project"]
 
 
-def test_without_other_programs_only_the_embedded_model_is_found(home: Path) -> None:
+def test_models_of_ollama_are_named_as_ollama_names_them(home: Path, blob: bytes) -> None:
     [embedded] = installed_models()
     assert (embedded.name, embedded.keeper) == ("embedded", "this project")
-
-
-def test_models_of_ollama_are_named_as_ollama_names_them(home: Path, blob: bytes) -> None:
     add_to_ollama(home / "ollama", f"{USUAL}/llama3.2/1b", blob)
     add_to_ollama(home / "ollama", f"{USUAL}/tiny/latest", blob)
     add_to_ollama(home / "ollama", "registry.ollama.ai/someone/tiny/q4", blob)
@@ -67,12 +64,11 @@ def test_models_of_ollama_are_named_as_ollama_names_them(home: Path, blob: bytes
         assert sources.ollama_weights(name).read_bytes() == blob
     for name in ("ollama:tiny", "ollama:localhost:5000/library/tiny"):
         assert sources.ollama_weights(name).read_bytes() == blob
-
-
-def test_an_ollama_model_is_loaded(home: Path, blob: bytes) -> None:
-    add_to_ollama(home / "ollama", f"{USUAL}/tiny/latest", blob)
     model = load_model("ollama:tiny", "cpu")
     assert (model.card.name, model.card.family, model.card.layers) == ("ollama:tiny", "llama", 1)
+    add_to_ollama(home / "ollama", f"{USUAL}/tiny/latest", b"\x00" * 100)
+    with pytest.raises(ModelError, match=r"is not a GGUF file: it begins with other bytes"):
+        load_model("ollama:tiny", "cpu")
 
 
 @pytest.mark.parametrize("name", ["ollama:", "ollama:big", "ollama:tiny:7b", "ollama:../../x"])
@@ -119,12 +115,6 @@ def test_a_damaged_manifest_is_left_out(text: str, home: Path, blob: bytes) -> N
     assert [model.name for model in others()] == ["ollama:tiny:latest"]
     with pytest.raises(ModelError, match="it has ollama:tiny:latest"):
         load_model("ollama:evil", "cpu")
-
-
-def test_a_blob_that_is_not_gguf_is_refused(home: Path) -> None:
-    add_to_ollama(home / "ollama", f"{USUAL}/tiny/latest", b"\x00" * 100)
-    with pytest.raises(ModelError, match=r"is not a GGUF file: it begins with other bytes"):
-        load_model("ollama:tiny", "cpu")
 
 
 def test_lm_studio_models_are_found_and_split_ones_counted_once(home: Path, blob: bytes) -> None:

@@ -104,10 +104,10 @@ def test_a_busy_server_is_asked_once_more_unless_it_asks_for_a_long_wait(fake, p
 
 
 def test_a_slow_server_fails_the_run_with_a_message(fake: FakeServer) -> None:
-    model = connected("llama.cpp", seconds=3.0)
+    model = connected("llama.cpp", seconds=1.5)
     fake.respond = lambda handler: handler.send_slowly(b"[ ")
     _, message = run_until_failed_at_once(model)
-    assert "within 3 seconds" in message
+    assert "within 1.5 seconds" in message
 
 
 NO_ANSWERS = [

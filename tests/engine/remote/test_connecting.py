@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from bad_answers import connected
@@ -13,7 +14,6 @@ from page_walk import opened
 from eab.api.branching import EntropyAdaptiveBranching
 from eab.config import BranchingConfig
 from eab.engine.branching.presets import starting_config
-from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.remote import connection
 from eab.engine.remote.model import connect
 from eab.errors import ModelError
@@ -44,27 +44,14 @@ def test_log_probabilities_that_depend_on_the_temperature_are_refused(fake, dial
         connected(dialect)
 
 
-def test_another_tokenizer_is_refused(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_model_and_another_tokenizer_are_refused(fake, monkeypatch):
     monkeypatch.setattr("eab.engine.remote.model.PROBE", "")
-    fake.model = _Reversed(fake.model)  # type: ignore[assignment]
+    with pytest.raises(ModelError, match="the server runs embedded, not"):
+        connect("vllm", str(Path("assets/model").resolve()))
+    other = SimpleNamespace(encode=lambda text: [5, 4, 3])
+    fake.model = SimpleNamespace(card=fake.model.card, _tokenizer=other)
     with pytest.raises(ModelError, match="tokenizer differs"):
         connected("vllm")
-
-
-class _Reversed:
-    """A model whose tokenizer gives different ids."""
-
-    def __init__(self, model: HuggingFaceModel) -> None:
-        self.card, self._tokenizer = model.card, self
-
-    def encode(self, text: str) -> list[int]:
-        return [5, 4, 3]
-
-
-def test_a_model_that_the_server_does_not_run_is_refused(fake: FakeServer) -> None:
-    folder = str(Path("assets/model").resolve())
-    with pytest.raises(ModelError, match="the server runs embedded, not"):
-        connect("vllm", folder)
 
 
 # Sampling parameters of the servers' documentation: a request that leaves one out gets the server's

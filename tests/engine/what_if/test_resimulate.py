@@ -198,6 +198,8 @@ def test_unknowns_that_the_path_limit_causes_are_marked() -> None:
     run = fold(what_if.events)
     lost = [unknown.path for unknown in what_if.unknowns if unknown.why == "dropped"]
     assert {run.paths[path].status for path in lost} == {"live"}, "as the trace leaves it"
+    again = fold(resimulate(what_if.events, 20.0).events)
+    assert again.started.what_if == "approximate", "of an approximate what-if"
 
 
 def test_a_new_threshold_is_in_nats_and_drops_the_probe() -> None:
@@ -267,11 +269,6 @@ def test_a_run_with_missing_events_is_refused_or_resimulated_but_never_crashes(g
     left = [event for index, event in enumerate(bundled("sum")) if index not in gone]
     with suppress(EabError):
         assert fold(resimulate(left, threshold).events).leaves()
-
-
-def test_a_what_if_of_an_approximate_what_if_is_approximate() -> None:
-    again = resimulate(resimulate(bundled("ball"), 1.5).events, 20.0)
-    assert fold(again.events).started.what_if == "approximate"
 
 
 def test_the_command_prunes_a_run_file_and_says_whether_it_is_exact(tmp_path: Path) -> None:
