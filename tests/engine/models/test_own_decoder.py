@@ -408,19 +408,20 @@ def test_new_weights_are_seen(stored):
     assert not torch.allclose(tree_logits(model), before, rtol=1e-2, atol=1e-2)
     if stored != "int8":
         assert is_right(model)
-    if stored == "plain":  # weights are shared with the model
-        ours, weight = (
-            model._own_decoder.current().layers[0].qkv,
-            layers(model)[0].self_attn.k_proj.weight,
-        )
-        assert type(ours) is MergedProduct
-        assert weight.untyped_storage().data_ptr() == ours.weight.untyped_storage().data_ptr()
-        before = tree_logits(model)
-        with torch.no_grad():
-            weight.mul_(-1)
-        assert uses_ours(model)
-        assert is_right(model)
-        assert not torch.allclose(tree_logits(model), before, rtol=1e-3, atol=1e-3)
+
+
+def test_weights_are_shared_with_the_model():
+    model = engine("LlamaConfig", "plain")
+    ours = model._own_decoder.current().layers[0].qkv
+    weight = layers(model)[0].self_attn.k_proj.weight
+    assert type(ours) is MergedProduct
+    assert weight.untyped_storage().data_ptr() == ours.weight.untyped_storage().data_ptr()
+    before = tree_logits(model)
+    with torch.no_grad():
+        weight.mul_(-1)
+    assert uses_ours(model)
+    assert is_right(model)
+    assert not torch.allclose(tree_logits(model), before, rtol=1e-3, atol=1e-3)
 
 
 def test_a_copy_reads_its_own_weights():
