@@ -1,6 +1,5 @@
 """The explorer (`streamlit run app/main.py`): page settings and navigation, nothing else."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -14,12 +13,6 @@ if HOME not in sys.path:
     sys.path.insert(0, HOME)
 from app.server import http  # noqa: E402 - found in a checkout that is not installed, too
 from eab.assets import ASSETS  # noqa: E402
-
-# The page and the browser work beside the engine, whose threads must not wait by spinning on their
-# processors (benchmarks/engine.py --busy). OpenMP reads this when torch is loaded, after the first
-# picture.
-if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 ABOUT = """
 **EAB Explorer** shows entropy-adaptive branching: a language model writes a text token by token,

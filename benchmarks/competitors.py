@@ -3,15 +3,13 @@ cache, transformers, and the parts of a step that no competitor can skip. A call
 whole job and records the measurements.
 """
 
-import statistics
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from shapes import same_weights
-from torch import nn
 from transformers import (
     ContinuousBatchingConfig,
     DynamicCache,
@@ -20,16 +18,11 @@ from transformers import (
 )
 
 from eab.config import BranchingConfig, CacheName
-from eab.engine.branching.fair import FairPolicy
 from eab.engine.branching.policies import make_policy
-from eab.engine.branching.policy import Child, Leaf, Member
-from eab.engine.branching.sampling import Predictions
 from eab.engine.build import new_cache
-from eab.engine.caches.attention import attention_kernels, empty_mask, masked_attention
 from eab.engine.forward_pass import Part, run_pass
 from eab.engine.generation import Generation
 from eab.engine.models.huggingface import HuggingFaceModel
-from eab.engine.models.weights import ReorderedLinear
 from eab.run.events import Event, KvMeasured, RunStarted, StepTimed
 
 THRESHOLD_NATS = 0.5
@@ -69,8 +62,6 @@ class Measured:
     step_seconds: list[list[float]] = field(default_factory=list)
     tokens: int = 0  # tokens that went through the model in a job
     rows: int | None = None  # distinct KV rows at the end of a job
-    # distinct KV rows at each step that decodes all paths, in the latest job
-    step_rows: list[int] = field(default_factory=list)
     spare_rows: int | None = None  # allocated rows without a token at the end of a job
     kv_bytes: int | None = None  # bytes of K and V at the end of a job
     peak_bytes: int | None = None  # the peak of these bytes
@@ -104,56 +95,23 @@ class Competitor(Protocol):
         ...
 
 
-class ForkUntilFull(FairPolicy):
-    """Forks in two until there are enough paths, then never: private suffixes grow long."""
-
-    def __init__(self, config: BranchingConfig) -> None:
-        super().__init__(config, threshold_nats=0.0)
-        self._full = False
-
-    def branch(
-        self, leaves: Sequence[Leaf], predictions: Predictions, step: int
-    ) -> list[list[Child]]:
-        self._full = len(leaves) >= self._config.max_paths
-        return super().branch(leaves, predictions, step)
-
-    def _may_fork(self, leaf: Leaf, predictions: Predictions, index: int, step: int) -> bool:
-        return not self._full
-
-    def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """See Policy.prune. The first `max_paths` members in tree order stay."""
-        return [
-            member.weight if index < self._config.max_paths else None
-            for index, member in enumerate(population)
-        ]
-
-
 class Engine:
-    """This project's engine with one cache.
-
-    With `long_suffixes`, paths fork only until there are enough of them. Otherwise every path forks
-    at every step, so that the time includes all decisions.
+    """This project's engine with one cache. Every path forks at every step, so that the time
+    includes all decisions.
     """
 
-    def __init__(
-        self,
-        model: HuggingFaceModel,
-        job: Job,
-        cache: CacheName = "tree",
-        long_suffixes: bool = False,
-    ) -> None:
+    def __init__(self, model: HuggingFaceModel, job: Job, cache: CacheName = "tree") -> None:
         self.name = f"engine, cache {cache}"
         self.measured = Measured()
-        self._model, self._job, self._long_suffixes = model, job, long_suffixes
+        self._model, self._job = model, job
         self._config = BranchingConfig(
             max_paths=job.paths, max_new_tokens=job.new_tokens, cache=cache
         )
         self._full = False
-        self.kv_shape = model.kv_shape
 
     def run(self) -> None:
         events = self._events()
-        self.measured.tokens, self.measured.step_rows = 0, []
+        self.measured.tokens = 0
         self.measured.step_seconds.append([])
         start = time.perf_counter()
         for event in events:
@@ -179,9 +137,7 @@ class Engine:
         model, config, tokens = self._model, self._config, self._job.prompt
         texts = tuple(map(model.text, tokens))
         started = RunStarted("", tokens, texts, model.card, config, THRESHOLD_NATS)
-        policy = (
-            ForkUntilFull(config) if self._long_suffixes else make_policy(config, THRESHOLD_NATS)
-        )
+        policy = make_policy(config, THRESHOLD_NATS)
         return Generation(model, started, new_cache(model, config), policy)
 
     def _note(self, event: Event) -> None:
@@ -194,7 +150,6 @@ class Engine:
             kv = event.usage
             self._full = len(kv.paths) == self._job.paths
             measured.rows, measured.spare_rows = kv.rows_shared + kv.rows_private, kv.rows_spare
-            measured.step_rows += [measured.rows] if self._full else []
             measured.kv_bytes, measured.peak_bytes = kv.bytes_held, kv.peak_bytes
 
 
@@ -337,60 +292,6 @@ class BarePass:
             synchronize(device)
             self.measured.step_seconds[-1].append(time.perf_counter() - start)
         self.measured.seconds.append(time.perf_counter() - begin)
-
-
-class Kernels:
-    """Only the linear layers, which every step needs, with the weights stored as in the engine.
-    Given the engine as `tree`, also plain masked attention over as many rows as its tree has.
-    """
-
-    def __init__(self, model: PreTrainedModel, job: Job, tree: Engine | None = None) -> None:
-        self.name = f"linear layers{' and attention' if tree else ''} of the decode steps alone"
-        self.measured = Measured(tokens=job.paths * (job.new_tokens - 1))
-        self._layers = [
-            layer for layer in model.modules() if isinstance(layer, nn.Linear | ReorderedLinear)
-        ]
-        self._model, self._job, self._tree = model, job, tree
-
-    @torch.inference_mode()
-    def run(self) -> None:
-        """See Competitor. There is a step for each new token after the first."""
-        inputs = {
-            size: self._random(1, self._job.paths, size)
-            for size in {layer.in_features for layer in self._layers}
-        }
-        attention = (
-            [self._attention() for _ in range(self._model.config.num_hidden_layers)]
-            if self._tree
-            else []
-        )
-        self.measured.step_seconds.append([])
-        for _ in range(self._job.new_tokens - 1):
-            start = time.perf_counter()
-            for layer in self._layers:
-                layer(inputs[layer.in_features])
-            for attend in attention:
-                attend()
-            synchronize(self._model.device)
-            self.measured.step_seconds[-1].append(time.perf_counter() - start)
-        self.measured.seconds.append(sum(self.measured.step_seconds[-1]))
-
-    def _attention(self) -> Callable[[], object]:
-        """Masked attention of all queries over the mean number of rows in the tree."""
-        assert self._tree is not None
-        shape, rows = self._tree.kv_shape, round(statistics.mean(self._tree.measured.step_rows))
-        query = self._random(shape.kv_heads, shape.group, self._job.paths, shape.head_dim)
-        keys, values = (self._random(shape.kv_heads, rows, shape.head_dim) for _ in range(2))
-        mask = empty_mask(self._job.paths, rows, shape.dtype, shape.device).normal_()
-
-        def attend() -> None:
-            with attention_kernels(shape.device):
-                masked_attention(query, keys, values, mask, shape.head_dim**-0.5)
-
-        return attend
-
-    def _random(self, *sizes: int) -> torch.Tensor:
-        return torch.randn(sizes, device=self._model.device, dtype=self._model.dtype)
 
 
 def length_of(tokens: Sequence[int], stops: Collection[int]) -> int:

@@ -9,11 +9,11 @@ warm-up. Figures are medians over rounds with quartiles (eab.timing); ratios are
 KV bytes are measured from the tensors. `--quick` makes one round, which is not enough for
 comparisons.
 
-`--busy` adds a decode step beside one busy process, for ways in which the threads of a step wait for
-each other. OpenMP's threads wait by spinning. Beside another busy process, they spin on a processor
+`--busy` measures only decode steps beside one busy process, for ways in which the threads of a step
+wait for each other. OpenMP's threads wait by spinning. Beside another busy process, they spin on a processor
 that the thread that they wait for needs. GOMP_SPINCOUNT limits it and is read when torch is loaded,
-so each measurement is a process of its own: steps of 20 paths after a prompt of 300, SmolLM2-135M
-shape. The ways take turns, quiet and beside a process that only counts.
+so each measurement is a process of its own: runs of 20 paths, of the embedded model and of
+SmolLM2-135M's shape. The ways take turns, quiet and beside a process that only counts.
 """
 
 import gc
@@ -37,7 +37,6 @@ from competitors import (
     Engine,
     Generate,
     Job,
-    Kernels,
     synchronize,
 )
 from published import (
@@ -59,18 +58,20 @@ from eab.engine.caches.base import ForwardBatch
 from eab.engine.loop import event_stream
 from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.request import Request
-from eab.labs.decode_steps import prefilled_tree, time_step
 from eab.labs.measure_quantization import measure_machine, read_bytes
+from eab.run import fold
 from eab.run.events import StepTimed
-from eab.timing import MIN_REPEATS, Timing, ratio_words, with_spread
+from eab.timing import MIN_REPEATS, Timing, ratio_words, timed, with_spread
 
-LONG_PATHS, LONG_TOKENS = 64, 200
 LARGEST = "8b"  # one by one, or with a cache that copies, a job takes minutes
 HOST_PATHS, HOST_TOKENS, HOST_PROMPT = (1, 20, 64), 48, "Once upon a time"
-FEW = "GOMP_SPINCOUNT=1000"
-WAYS = {"as PyTorch does": {}, FEW: {"GOMP_SPINCOUNT": "1000"}, "one thread": {}}
-BUSY_PROMPT, BUSY_PATHS, BUSY_STEPS = 300, 20, 40
-EDGE = 8  # steps at each end of a job; their medians are compared
+ONE_THREAD = "one"
+WAYS = {
+    "two, as PyTorch does": {},
+    "two, GOMP_SPINCOUNT=1000": {"GOMP_SPINCOUNT": "1000"},
+    ONE_THREAD: {},
+}
+BUSY_SHAPES, BUSY_PATHS, BUSY_TOKENS = ("embedded", "135m"), 20, 24
 console = Console(stderr=True)
 
 
@@ -100,8 +101,6 @@ def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
     competitors: list[Competitor] = [
         tree,
         BarePass(pair.plain, job),
-        Kernels(pair.ours._model, job),
-        Kernels(pair.ours._model, job, tree),
         Generate(pair.plain, job, job.paths),
     ]
     if pair.shape != LARGEST:
@@ -171,13 +170,6 @@ def step_of(competitor: Competitor) -> float:
     )
 
 
-def last_step_over_first(engine: Engine) -> float:
-    """The step time with long private suffixes over that of the first steps with all paths."""
-    first = [second for steps in engine.measured.step_seconds for second in steps[:EDGE]]
-    last = [second for steps in engine.measured.step_seconds for second in steps[-EDGE:]]
-    return statistics.median(last) / statistics.median(first)
-
-
 def reading_seconds(model: HuggingFaceModel) -> float:
     """Seconds to read the weights once, at the memory bandwidth measured here."""
     shape = model.kv_shape
@@ -227,8 +219,6 @@ def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, fl
     assert batched.measured.kv_bytes is not None
     ratios = {
         "step_over_bare_pass": step_of(tree) / step_of(bare),
-        "linear_over_bare_pass": step_of(competitors[2]) / step_of(bare),
-        "linear_and_attention_over_bare_pass": step_of(competitors[3]) / step_of(bare),
         "batched_over_tree": seconds_of(batched) / seconds_of(tree),
         "kv_over_distinct": (measured.kv_bytes - measured.spare_rows * row_bytes)
         / (measured.rows * row_bytes),
@@ -270,26 +260,19 @@ def table(competitors: Sequence[Competitor]) -> str:
 
 
 def standard(pair: Pair, job: Job, rounds: int, deadline: float) -> tuple[str, dict[str, Any]]:
-    """Measure this job and the long one. Returns the text and the figures as data."""
+    """Measure this job. Returns the text and the figures as data."""
     warm_up(pair, job)
     competitors = field_of(pair, job, everybody=True)
     measure(competitors, rounds, deadline)
     ratios = ratios_of(competitors, pair.ours.card.row_bytes)
     reading = reading_seconds(pair.ours)
     ratios["step_over_reading_weights"] = step_of(competitors[0]) / reading
-    long = Engine(pair.ours, job_of(300, LONG_PATHS, LONG_TOKENS), long_suffixes=True)
-    measure([long], 1)
-    ratios["last_step_over_first"] = last_step_over_first(long)
     text = (
         f"Shape {pair.shape}, {job}, weights stored {pair.ours.stored.layout}.\n\n{table(competitors)}\n"
         f"One step of {job.paths} paths takes {step_of(competitors[0]) * 1000:.0f} ms, the bare pass of the same "
-        f"tokens {step_of(competitors[1]) * 1000:.0f} ms: {ratios['step_over_bare_pass']:.2f} times. The linear layers of "
-        f"the step alone take {ratios['linear_over_bare_pass']:.2f} times the bare pass, with attention "
-        f"{ratios['linear_and_attention_over_bare_pass']:.2f}. Reading the weights once takes "
-        f"{reading * 1000:.1f} ms here; the step takes {ratios['step_over_reading_weights']:.2f} "
-        f"times that. With {LONG_PATHS} paths of "
-        f"{LONG_TOKENS} private tokens each, the last step costs "
-        f"{ratios['last_step_over_first']:.2f} times the first.\n"
+        f"tokens {step_of(competitors[1]) * 1000:.0f} ms: {ratios['step_over_bare_pass']:.2f} times. Reading the "
+        f"weights once takes {reading * 1000:.1f} ms here; the step takes "
+        f"{ratios['step_over_reading_weights']:.2f} times that.\n"
     )
     if pair.shape == "embedded":
         ratios |= host_times(pair.ours, rounds)
@@ -302,33 +285,32 @@ def standard(pair: Pair, job: Job, rounds: int, deadline: float) -> tuple[str, d
     return text, result
 
 
-def step_milliseconds(threads: int) -> float:
-    """The median of the steps, in this process."""
+def step_milliseconds(shape: str, threads: int) -> float:
+    """A step of a whole run, in this process: the median of some runs."""
     torch.set_num_threads(threads)
-    model = engine_model(plain_model("135m", Placement("cpu", torch.float32)), "135m")
-    cache = prefilled_tree(
-        model.kv_shape,
-        BUSY_PROMPT,
-        BUSY_STEPS,
-        padded=False,
-        paths=BUSY_PATHS,
-        steps=BUSY_STEPS + 1,
+    model = engine_model(plain_model(shape, Placement("cpu", torch.float32)), shape)
+    config = BranchingConfig(
+        policy="independent",
+        max_paths=BUSY_PATHS,
+        max_new_tokens=BUSY_TOKENS,
+        threshold_unit="nats",
     )
-    times = [
-        time_step(lambda batch: model.forward([batch]), cache, range(1, BUSY_PATHS + 1)).seconds
-        for _ in range(BUSY_STEPS)
-    ]
-    return 1000 * statistics.median(times[BUSY_STEPS // 4 :])
+    run = timed(lambda: fold(event_stream(model, Request(HOST_PROMPT, config))), time.perf_counter)
+    run()  # the first one is slower
+    return 1000 * statistics.median(run() for _ in range(3)) / BUSY_TOKENS
 
 
-def measured(way: str, threads: int, busy: bool) -> float:
+def measured(shape: str, way: str, threads: int, busy: bool) -> float:
     """The same in a process of its own, perhaps beside one that only counts."""
     other = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if busy else None
     try:
-        used = 1 if way == "one thread" else threads
-        code = f"import engine; print(engine.step_milliseconds({used}))"
+        used = 1 if way == ONE_THREAD else threads
         done = subprocess.run(
-            [sys.executable, "-c", code],
+            [
+                sys.executable,
+                "-c",
+                f"import engine; print(engine.step_milliseconds('{shape}', {used}))",
+            ],
             cwd=Path(__file__).parent,
             env=os.environ | WAYS[way],
             capture_output=True,
@@ -342,31 +324,29 @@ def measured(way: str, threads: int, busy: bool) -> float:
             other.wait()
 
 
-def busy(threads: int, rounds: int) -> tuple[str, dict[str, float]]:
+def busy(threads: int, rounds: int) -> tuple[str, dict[str, Any]]:
     """The table and the ratios of all ways, measured in turns."""
-    found: dict[tuple[str, bool], list[float]] = {
-        (way, busy): [] for way in WAYS for busy in (False, True)
-    }
+    keys = [
+        (shape, way, is_busy) for shape in BUSY_SHAPES for way in WAYS for is_busy in (False, True)
+    ]
+    found: dict[tuple[str, str, bool], list[float]] = {key: [] for key in keys}
     for _ in range(rounds):
-        for way, is_busy in found:
-            found[way, is_busy].append(measured(way, threads, is_busy))
-    median = {key: statistics.median(values) for key, values in found.items()}
-    rows = []
-    for way in WAYS:
-        spreads = (Timing(tuple(found[way, is_busy])) for is_busy in (False, True))
-        cells = (with_spread(timing, "{:.0f}".format) for timing in spreads)
-        rows.append([way, *cells, f"{median[way, True] / median[way, False]:.2f}"])
-    heads = ["threads wait", "ms of a step, quiet (quartiles)", "beside a busy process"]
-    return markdown_table([*heads, "times quiet"], rows), {
-        "busy_over_quiet": median[FEW, True] / median[FEW, False],
-        "quiet_over_default": median[FEW, False] / median["as PyTorch does", False],
-    }
+        for key, values in found.items():
+            values.append(measured(*key[:2], threads, key[2]))
+    rows, ratios = [], {}
+    for shape, way in dict.fromkeys(key[:2] for key in keys):
+        quiet, beside = (Timing(tuple(found[shape, way, is_busy])) for is_busy in (False, True))
+        cells = [with_spread(timing, "{:.1f}".format) for timing in (quiet, beside)]
+        ratios[f"busy_over_quiet: {shape}, {way}"] = beside.median / quiet.median
+        rows.append([shape, way, *cells, f"{beside.median / quiet.median:.1f}"])
+    heads = ["shape", "threads", "ms of a step, quiet (quartiles)", "beside a busy process"]
+    return markdown_table([*heads, "times quiet"], rows), {"ratios": ratios}
 
 
 def main() -> None:
     parser = command_line(__doc__, quick="one round")
     parser.add_argument(
-        "--busy", action="store_true", help="also steps on the CPU beside a busy process (minutes)"
+        "--busy", action="store_true", help="only steps on the CPU beside a busy process"
     )
     parser.add_argument("--shape", default="135m", choices=SHAPES)
     parser.add_argument("--prompt", type=int, default=300, help="tokens of the prompt")
@@ -383,12 +363,12 @@ def main() -> None:
     deadline = time.monotonic() + options.seconds
     torch.set_num_threads(options.threads)
     placement = Placement.of(options)
-    job = job_of(options.prompt, options.paths, options.tokens)
     rounds = 1 if options.quick else MIN_REPEATS
-    text, result = standard(load(options.shape, placement), job, rounds, deadline)
     if options.busy:
-        beside, result["busy"] = busy(options.threads, rounds)
-        text += f"\nSteps of 20 paths, SmolLM2-135M shape, float32 on the CPU:\n\n{beside}"
+        text, result = busy(options.threads, rounds)
+    else:
+        job = job_of(options.prompt, options.paths, options.tokens)
+        text, result = standard(load(options.shape, placement), job, rounds, deadline)
     publish(options, where(str(placement), placement.device), text, result)
 
 

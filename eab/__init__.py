@@ -4,6 +4,7 @@ Importing this package imports neither torch nor transformers; each name below i
 dependencies on first use.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,6 +79,12 @@ _HOME: Final = {
     "starting_config": "eab.engine.branching.presets",
     "sweep": "eab.api.many_runs",
 }
+
+# OpenMP's threads wait for each other by spinning, and take the processor from the very thread that
+# they wait for when a page, a notebook or another program needs one, too: a step then takes several
+# times as long (benchmarks/engine.py --busy). OpenMP reads this when torch is loaded.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def __getattr__(name: str) -> Any:

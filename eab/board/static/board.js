@@ -87,6 +87,8 @@ export class Board {
     this.silence = new SilenceNotice();
     this.announcer = new Announcer();
     /** @type {View[]} */
+    this.aroundTree = [];
+    /** @type {View[]} */
     this.views = [this.drawer, this.tree, this.outline, this.entropy, this.memory];
     this.views.push(this.inspector, this.table, this.copyLink, this.labels);
     this.build();
@@ -118,7 +120,8 @@ export class Board {
     tree.key.after(transport.root);
     entropy.picture.append(this.entropy.bar.root);
     memory.addControls(growth.root);
-    this.views.push(toolbar, transport, growth, limit, tree, entropy, memory);
+    this.aroundTree = [toolbar, transport, limit, tree];
+    this.views.push(...this.aroundTree, growth, entropy, memory);
     const panels = [tree.root, entropy.root, memory.root, this.drawer.root];
     const screen = element("div", { class: "screen" }, ...panels);
     this.root.append(screen, this.tree.tooltip.root, this.announcer.root);
@@ -165,14 +168,20 @@ export class Board {
     store.takeRun(message);
     this.mark();
     if (!store.addRecords(message)) return this.onMissed?.(0);
+    if (isNewRun) this.makeRoom();
     this.arrange();
     this.replay.onMessage(isNewRun, message);
-    this.guidance.follow(message.guide);
-    this.root.dataset.hides = message.guide?.hides.join(" ") ?? "";
-    this.root.dataset.highlight = message.guide?.highlight ?? "";
+    this.guide(message);
     this.announcer.tell(store.run);
     this.silence.onMessage(store.isGrowing);
     this.render();
+  }
+
+  /** Take what a lesson or a lecturer asks for. @param {Message} message */
+  guide({ guide }) {
+    this.guidance.follow(guide);
+    this.root.dataset.hides = guide?.hides.join(" ") ?? "";
+    this.root.dataset.highlight = guide?.highlight ?? "";
   }
 
   /** Set the classes by which CSS styles the kind of run. */
@@ -215,6 +224,12 @@ export class Board {
   }
 
   // ---- drawing
+
+  /** Draw what stands around the tree first, as the room that it leaves decides the arrangement. */
+  makeRoom() {
+    for (const part of this.aroundTree) part.render();
+    this.sizes.forget(this.tree.svg);
+  }
 
   arrange() {
     const width = this.sizes.ofLaidOut(this.root)?.width ?? PHONE.width + 1;

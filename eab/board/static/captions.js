@@ -22,11 +22,11 @@ export function captionsNow(run) {
 /** @param {Run} run */
 function treeWords(run) {
   if (!run.steps.length) return "Nothing generated yet.";
-  const forks = run.forks().length;
+  const { forks, leafCount } = run;
   if (!forks) return noForkWords(run);
-  const { first: limited } = limitedSteps(run);
+  const { first: limited } = run.limited;
   const isOver = limited >= 0 && run.ended !== null;
-  const leaves = (isOver && equalWords(run)) || counted(run.leaves().length, "path");
+  const leaves = (isOver && equalWords(run)) || counted(leafCount, "path");
   const words = `${counted(forks, "fork")} in ${counted(run.steps.length, "step")}: ${leaves}.`;
   if (limited < 0) return words;
   const limit = run.started.config.max_paths;
@@ -37,7 +37,7 @@ function treeWords(run) {
 export function limitSentence(run) {
   const { policy, max_paths: limit } = run.started.config;
   if (policy in NO_PRODUCT) return NO_PRODUCT[policy];
-  const { first, last } = limitedSteps(run);
+  const { first, last } = run.limited;
   if (first < 0) return "";
   const when = first === last ? `at step ${first}` : `from step ${first} to step ${last}`;
   return (
@@ -58,20 +58,6 @@ const NO_PRODUCT = {
     "With the policy original, all texts have equal weight, so a weight is not the product of its " +
     "shares.",
 };
-
-/** The first and the last step at which the path limit dropped branches, or -1. @param {Run} run */
-function limitedSteps({ paths }) {
-  let [first, last] = [-1, -1];
-  const note = (/** @type {number} */ step) => {
-    if (first < 0 || step < first) first = step;
-    if (step > last) last = step;
-  };
-  for (const { status, touched, limitedSteps } of paths) {
-    if (status === "pruned") note(touched);
-    limitedSteps.forEach(note); // asked for at every step, so nothing is sorted
-  }
-  return { first, last };
-}
 
 /** @param {Run} run */
 function equalWords(run) {

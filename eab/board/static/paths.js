@@ -44,43 +44,40 @@ export function weightAt(path, step) {
  */
 export function textsAt(path, step) {
   if (!path.joined) return statusAt(path, step) === "forked" ? [] : [path];
-  const isText = (/** @type {Path} */ text) => ["live", "finished"].includes(statusAt(text, step));
-  return path.joined.all.filter((text) => text.born <= step && isText(text));
+  const isEnd = (/** @type {Path} */ text) => ["live", "finished"].includes(statusAt(text, step));
+  return path.joined.all.filter((text) => text.born <= step && isEnd(text));
 }
 
 /**
- * The texts that grew from a path, by its id, if there are several and all give the same answer.
- * @param {RunStore} store
+ * The paths from which several texts grew that all give the same answer.
+ * @param {RunStore} store @param {Path[]} inOrder its paths, parents before their children
  */
-function agreeingTexts(store) {
-  const { paths } = store;
-  const { answers } = store.deciding;
-  const answerOf = (/** @type {Path} */ { id }) => answers.get(id) ?? id;
-  /** @type {Map<number, Path[]>} */
+function agreeingPaths({ deciding: { answers } }, inOrder) {
+  /** Of the texts that grew from a path; null if they differ. @type {Map<number, { answer: string | number | null, texts: number }>} */
   const under = new Map();
-  /** @type {Set<number>} */
-  const differing = new Set();
-  for (const text of answers.size ? paths.values() : []) {
-    if (!["live", "finished"].includes(text.status)) continue;
-    /** @type {Path | undefined} */
-    let at = text;
-    // If the texts under a path differ, those under its ancestors differ too.
-    for (; at && !differing.has(at.id); at = paths.get(at.parent)) {
-      const texts = under.get(at.id) ?? [];
-      texts.push(text);
-      under.set(at.id, texts);
-      if (answerOf(texts[0]) !== answerOf(text)) differing.add(at.id);
-    }
+  for (const path of answers.size ? inOrder.toReversed() : []) {
+    const { id, parent } = path;
+    const own = isText(path) ? { answer: answers.get(id) ?? id, texts: 1 } : under.get(id);
+    if (!own) continue;
+    under.set(id, own);
+    if (parent < 0) continue;
+    const before = under.get(parent) ?? { ...own, texts: 0 };
+    const answer = before.answer === own.answer ? own.answer : null;
+    under.set(parent, { answer, texts: before.texts + own.texts });
   }
-  return new Map([...under].filter(([id, texts]) => texts.length > 1 && !differing.has(id)));
+  const agreeing = [...under].filter(([, { answer, texts }]) => answer !== null && texts > 1);
+  return new Set(agreeing.map(([id]) => id));
 }
 
-/**
- * @param {RunStore} store @param {Path} root
- * @param {Path[]} texts that grew from it
- * @returns {Path}
- */
-function joinedPath(store, root, texts) {
+/** Whether a text ends in the path. @param {Path} path */
+function isText({ status }) {
+  return status === "live" || status === "finished";
+}
+
+/** One box for all texts that grew from a path. @param {RunStore} store @param {Path} root @returns {Path} */
+function joinedPath(store, root) {
+  const texts = store.grownFrom(root.id).filter(isText);
+  texts.sort((a, b) => a.id - b.id); // of equal weights, the first is shown
   const weigh = (/** @type {Path} */ path) => weightAt(path, store.lastStep);
   const heaviest = texts.reduce((a, b) => (weigh(b) > weigh(a) ? b : a));
   const whole = store.lineThrough(heaviest);
@@ -168,10 +165,10 @@ export class Branches {
     this.byFork = new Map();
     /** The boxes of several texts, by each of their paths. @type {Map<number, Path>} */
     this.boxes = new Map();
-    /** All paths that have no box of their own. @type {Set<number>} */
-    this.folded = new Set();
-    /** Texts that may be one box, by the path that they grew from. @type {Map<number, Path[]>} */
-    this.agreeing = new Map();
+    /** The last path that is drawn before each path without a box of its own. @type {Map<number, number>} */
+    this.folded = new Map();
+    /** The paths that may be one box with all that grew from them. @type {Set<number>} */
+    this.agreeing = new Set();
     /** The paths in view, and their boxes; null until they are asked for. */
     this.lookedAt = /** @type {Path[] | null} */ (null);
     this.drawnBoxes = /** @type {Path[] | null} */ (null);
@@ -196,16 +193,18 @@ export class Branches {
     this.forget();
     const { paths, sides } = this.store;
     if (sides) return;
-    this.agreeing = agreeingTexts(this.store);
-    const isSmall = this.smallness();
-    for (const path of inTreeOrder([...paths.values()])) {
+    const inOrder = inTreeOrder([...paths.values()]);
+    this.agreeing = agreeingPaths(this.store, inOrder);
+    const isSmall = this.smallness(inOrder);
+    for (const path of inOrder) {
       const { id, parent } = path;
       const box = this.boxes.get(parent);
-      const texts = this.joins && !this.opened.has(id) ? this.agreeing.get(id) : undefined;
+      const fork = this.folded.get(parent);
       if (box) this.putInto(box, path);
-      else if (this.folded.has(parent)) this.fold(path, this.forkOf(parent));
+      else if (fork !== undefined) this.fold(path, fork);
       else if (parent >= 0 && !this.opened.has(parent) && isSmall(path)) this.fold(path, parent);
-      else if (texts) this.boxes.set(id, joinedPath(this.store, path, texts));
+      else if (this.joins && !this.opened.has(id) && this.agreeing.has(id))
+        this.boxes.set(id, joinedPath(this.store, path));
     }
   }
 
@@ -216,7 +215,7 @@ export class Branches {
   putInto(box, path) {
     box.joined?.all.push(path);
     this.boxes.set(path.id, box);
-    this.folded.add(path.id);
+    this.folded.set(path.id, box.id);
   }
 
   /** @param {Path} path @param {number} fork the last path before it that is drawn */
@@ -224,14 +223,7 @@ export class Branches {
     const folded = this.byFork.get(fork);
     if (folded) folded.push(path);
     else this.byFork.set(fork, [path]);
-    this.folded.add(path.id);
-  }
-
-  /** @param {number} id of a folded path */
-  forkOf(id) {
-    let fork = id;
-    while (this.folded.has(fork)) fork = this.store.paths.get(fork)?.parent ?? -1;
-    return fork;
+    this.folded.set(path.id, fork);
   }
 
   /**
@@ -269,12 +261,11 @@ export class Branches {
     return { top: shared < 0 ? { ...top, parent: -1 } : top, forks: way.length };
   }
 
-  /** Which paths are too small to be drawn. */
-  smallness() {
-    const { paths } = this.store;
-    const leaves = [...paths.values()].filter(({ status }) => status !== "forked").length;
+  /** Which paths are too small to be drawn. @param {Path[]} inOrder parents before their children */
+  smallness(inOrder) {
+    const leaves = inOrder.filter(({ status }) => status !== "forked").length;
     const light = Math.min(LIGHT, LIGHT_BESIDE_OTHERS / Math.max(1, leaves));
-    const dropped = this.store.droppedPaths();
+    const dropped = this.store.droppedPaths(inOrder);
     return (/** @type {Path} */ { id, status, weights }) =>
       this.folds &&
       status !== "given" &&
@@ -341,7 +332,7 @@ export class Branches {
   toggleJoins() {
     if (!this.agreeing.size) return false;
     this.joins = !this.joins;
-    for (const id of this.agreeing.keys()) this.opened.delete(id);
+    for (const id of this.agreeing) this.opened.delete(id);
     return true;
   }
 }

@@ -212,6 +212,11 @@ export class Run {
     this.rowsAlone = null;
     /** Tokens of higher entropy than all before them. @type {RunToken[]} */
     this.peaks = [];
+    // The captions of each step need these; a large run has thousands of steps and paths.
+    this.forks = 0;
+    this.leafCount = 1;
+    /** The first and the last step at which the path limit dropped branches, or -1. */
+    this.limited = { first: -1, last: -1 };
     this.predictedStep = -1;
     /** Of that step, by path. @type {Map<number, any[]>} */
     this.predicted = new Map();
@@ -252,9 +257,12 @@ export class Run {
         return this.fork(event);
       case "LimitActed":
         for (const [path] of event.dropped) this.paths[path].limitedSteps.push(step);
+        if (event.dropped.length) this.limit(step);
         return;
       case "Pruned":
-        return void Object.assign(this.paths[event.path], { status: "pruned", touched: step });
+        Object.assign(this.paths[event.path], { status: "pruned", touched: step });
+        this.leafCount -= 1;
+        return this.limit(step);
       case "Reweighted":
         for (const [path, weight] of event.weights) this.reweight(path, step, weight);
         return;
@@ -277,6 +285,12 @@ export class Run {
   stepAt(step) {
     this.steps[step] ??= { step, kv: null, sentences: null };
     return this.steps[step];
+  }
+
+  /** The path limit dropped branches. @param {number} step */
+  limit(step) {
+    if (this.limited.first < 0) this.limited.first = step;
+    this.limited.last = step;
   }
 
   /** @param {number} path @param {number} step @param {number} weight */
@@ -317,6 +331,8 @@ export class Run {
     const parent = this.paths[path];
     const total = fsum(weights);
     Object.assign(parent, { status: "forked", children, touched: step });
+    this.forks += Number(children.length > 1);
+    this.leafCount += children.length - 1;
     children.forEach((/** @type {number} */ child, /** @type {number} */ at) => {
       const share = total > 0 ? weights[at] / total : 0;
       this.paths.push(newPath(child, path, [[step, weights[at]]], child === heir, step, share));
@@ -341,11 +357,6 @@ export class Run {
   /** The live and finished paths, in order of birth. */
   leaves() {
     return this.paths.filter(({ status }) => status === "live" || status === "finished");
-  }
-
-  /** The paths that forked, in order of birth. */
-  forks() {
-    return this.paths.filter(({ children }) => children.length > 1);
   }
 
   /** The measurement with the most distinct rows in use. */

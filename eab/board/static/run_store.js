@@ -2,8 +2,8 @@
 // this module knows how paths, tokens and steps are laid out in a message. Records may arrive
 // twice, late or not at all.
 
-/** @import { Candidate, Deciding, DecidingMessage, Labels, LabelsMessage, Message, Offers, Path, PathMessage, RunInfo, Sentences, Side, Step, StepMessage, Token, TokenPlace, TokenTuple } from "./types.d.ts" */
-import { childrenOf, inTreeOrder, isOfFork } from "./paths.js";
+/** @import { Candidate, Deciding, DecidingMessage, Labels, LabelsMessage, Message, Offers, Path, PathMessage, RunInfo, Sentences, Side, Step, StepMessage, TokenPlace, TokenTuple } from "./types.d.ts" */
+import { childrenOf, isOfFork } from "./paths.js";
 
 // Probabilities arrive as integers in units of 1 / SHARES (`SHARES` in eab/board/messages.py).
 const SHARES = 100_000;
@@ -32,23 +32,30 @@ function decodeCandidate([place = -1, share = 0], texts) {
   return { text: texts[place ?? -1] ?? "", probability: share === null ? -1 : share / SHARES };
 }
 
-/** @param {TokenTuple} tuple @param {string[]} texts @returns {Token} */
-function decodeToken([piece, entropy, flat, taken, low, high], texts) {
-  const candidates = [];
-  for (let at = 0; at < flat.length; at += 2) {
-    candidates.push(decodeCandidate(flat.slice(at, at + 2), texts));
+/** A token; its candidates are decoded when they are read, as a large run has a million of them. */
+class DecodedToken {
+  /** @param {TokenTuple} tuple @param {string[]} texts */
+  constructor([piece, entropy, flat, taken, low, high], texts) {
+    const isCandidate = typeof taken === "number";
+    const pair = isCandidate ? flat.slice(2 * taken, 2 * taken + 2) : taken;
+    const { text, probability } = decodeCandidate(pair, texts);
+    this.piece = piece;
+    this.text = text;
+    this.probability = probability;
+    this.entropy = entropy ?? -1;
+    this.taken = isCandidate ? taken : -1;
+    this.whole = low === undefined || high === undefined ? null : { low, high };
+    this.flat = flat;
+    this.texts = texts;
   }
-  const isCandidate = typeof taken === "number";
-  const own = (isCandidate ? candidates[taken] : null) ?? decodeCandidate([taken].flat(), texts);
-  const whole = low === undefined || high === undefined ? null : { low, high };
-  return {
-    piece,
-    ...own,
-    entropy: entropy ?? -1,
-    candidates,
-    taken: isCandidate ? taken : -1,
-    whole,
-  };
+
+  /** @returns {Candidate[]} */
+  get candidates() {
+    const { flat, texts } = this;
+    return Array.from({ length: flat.length / 2 }, (_, at) =>
+      decodeCandidate(flat.slice(2 * at, 2 * at + 2), texts),
+    );
+  }
 }
 
 /**
@@ -78,7 +85,7 @@ function decodePath(message, texts, before, since) {
     ],
     tokens: [
       ...(known?.tokens.slice(0, message.first_token) ?? []),
-      ...message.tokens.map((tuple) => decodeToken(tuple, texts)),
+      ...message.tokens.map((tuple) => new DecodedToken(tuple, texts)),
     ],
   };
 }
@@ -284,11 +291,14 @@ export class RunStore {
     return grown.flatMap((path) => this.paths.get(path) ?? []);
   }
 
-  /** The ids of pruned paths, and of forked paths with no branch left. */
-  droppedPaths() {
+  /**
+   * The ids of pruned paths, and of forked paths with no branch left.
+   * @param {Path[]} inOrder all paths, parents before their children
+   */
+  droppedPaths(inOrder) {
     /** @type {Set<number>} */
     const dropped = new Set();
-    const all = inTreeOrder([...this.paths.values()]).reverse();
+    const all = inOrder.toReversed();
     const parents = new Set(all.map(({ parent }) => parent));
     /** @type {Set<number>} */
     const survived = new Set();

@@ -255,6 +255,11 @@ export class Sizes {
     this.observer.observe(element);
   }
 
+  /** Read the size anew when it is next needed. @param {Element} element */
+  forget(element) {
+    this.known.delete(element);
+  }
+
   close() {
     this.observer.disconnect();
   }

@@ -201,7 +201,7 @@ function treeOf({ paths }) {
 
 /** @param {Run} run */
 function sizeOf(run) {
-  return `${counted(run.forks().length, "fork")}, ${counted(run.leaves().length, "path")}`;
+  return `${counted(run.forks, "fork")}, ${counted(run.leafCount, "path")}`;
 }
 
 const PAUSE_MS = 300; // after which the user has chosen a threshold
