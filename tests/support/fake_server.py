@@ -37,12 +37,7 @@ class FakeServer(ThreadingHTTPServer):
 
     def __init__(self, model: HuggingFaceModel) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.model = model
-        self.answer_well()
-        self.requests: list[Any] = []
-        self.keys: set[str] = set()
-        self.abandoned = threading.Event()
-        self.max_top = 4096
+        self.begin(model)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self._lock = threading.Lock()
 
@@ -53,6 +48,15 @@ class FakeServer(ThreadingHTTPServer):
     def __exit__(self, *_: Any) -> None:
         self.shutdown()
         self.server_close()
+
+    def begin(self, model: HuggingFaceModel) -> None:
+        """Serve this model, and forget what was asked before."""
+        self.model = model
+        self.answer_well()
+        self.requests: list[Any] = []
+        self.keys: set[str] = set()
+        self.abandoned = threading.Event()
+        self.max_top = 4096
 
     def answer_well(self) -> None:
         self.change: Change = lambda answer: answer

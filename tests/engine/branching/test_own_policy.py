@@ -54,7 +54,7 @@ class EverySecond(Seeded):
     ("case", "seeds"),
     [
         *((name, range(300)) for name in ("limit 3", "filtered")),
-        *(pytest.param(name, range(1000, 2000), marks=pytest.mark.slow) for name in MORE),
+        *(pytest.param(name, range(1000, 1500), marks=pytest.mark.slow) for name in MORE),
     ],
 )
 def test_weighted_averages_of_a_margin_rule_are_unbiased(case, seeds):

@@ -102,7 +102,7 @@ def test_a_chat_is_tokenised_as_in_llama_cpp(smollm2, as_it_is):
 
 def test_equal_weights_give_the_same_greedy_tokens_and_log_probabilities(smollm2, exact):
     settings = BranchingConfig(policy="greedy", chat=True, max_new_tokens=NEW_TOKENS)
-    for prompt in PROMPTS:
+    for prompt in PROMPTS[:4]:
         theirs, _ = greedy(exact, chat_ids(smollm2, prompt))
         [sample] = fold(event_stream(smollm2, Request(prompt, settings))).samples
         stopped = sample.finish_reason == "stop"
