@@ -132,10 +132,9 @@ def test_the_embedded_model_in_float32_equals_its_plain_forward_pass(
 ):
     prompt = "Once upon a time there was a little"
     settings = {"max_new_tokens": 24, "entropy_threshold": 0.8, "max_paths": 12, "policy": policy}
-    for seed in (0, 1) if cache == "tree" else (0,):
-        run = run_of(embedded, prompt, cache=cache, seed=seed, **settings)
-        assert len(run.leaves()) > 3
-        assert_leaves_match(run, plain_embedded, 2e-4)
+    run = run_of(embedded, prompt, cache=cache, **settings)
+    assert len(run.leaves()) > 3
+    assert_leaves_match(run, plain_embedded, 2e-4)
     if cache != "tree":
         expected = run_of(embedded, prompt, **settings)
         assert [one.token_ids for one in run.samples] == [one.token_ids for one in expected.samples]

@@ -39,7 +39,7 @@ def test_bounds_hold_and_shrink_and_weights_stay(policy):
     two = exact(model, lambda text: " 2" in text and text.count(" 1") < 2)  # the later rule counts
     truth = {"two": two, "many": exact(model, RULES["many"])}
     explorer = EntropyAdaptiveBranching(model, policy=policy, max_paths=4, **EXACT)
-    for seed in range(12):
+    for seed in range(8):
         run = explorer.run([0], seed=seed)
         found = [run.labelled(RULES)]
         for until in (0.5, 0.2, 0.05):

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import run_of
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -161,6 +161,7 @@ def controls(tokenizer: PreTrainedTokenizerBase, prompt: Prompt, parse: bool = F
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=60)
 @given(text=TEXTS)
 def test_no_text_of_a_message_is_a_control_token(kind, text):
     tokenizer = KINDS[kind]
@@ -173,6 +174,7 @@ def test_no_text_of_a_message_is_a_control_token(kind, text):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=60)
 @given(text=TEXTS)
 def test_a_prompt_is_its_text_after_at_most_one_bos(kind, text):
     tokenizer, config = KINDS[kind], replace(CONFIG, chat=False)
