@@ -28,9 +28,10 @@ def test_a_file_that_is_cut_anywhere_is_refused(raw, tmp_path):
         assert "is not a GGUF model" in refusal(tmp_path / "a.gguf")
 
 
-ARRAY = 9
+ARRAY = 9  # the kind of a value
 
 
+# How a file is damaged: each of these returns a function that changes it before it is written.
 def header(**values):
     return lambda raw: [setattr(raw, name, value) for name, value in values.items()]
 
