@@ -24,7 +24,7 @@ from eab.engine.what_if.resimulate import resimulate
 from eab.figures.tables import samples_of_runs_table, samples_table
 from eab.lessons.checks.policy import TableModel, random_table
 from eab.run import RunState, Sample, fold
-from eab.run.events import PathFinished
+from eab.run.events import KvMeasured, PathFinished
 from eab.share.exports import to_graphml, to_html
 
 STOP = (" 1 2", "3 3")  # each spans two tokens
@@ -115,13 +115,11 @@ def test_a_drafter_changes_no_token(twins, stopped_run, policy, drafter) -> None
 
 @pytest.mark.parametrize("policy", ["fair", "beam", "best-first", "independent"])
 def test_a_finished_path_holds_no_rows(table, policy) -> None:
-    ended: set[int] = set()
-    for event in events_of(table, "0 1", CONFIG, policy=policy):
-        if isinstance(event, PathFinished):
-            ended.add(event.path)
-        usage = getattr(event, "usage", None)
-        if usage is not None:
-            assert not ended & {rows.path for rows in usage.paths}
+    events = events_of(table, "0 1", CONFIG, policy=policy)
+    steps = [event.step for event in events if isinstance(event, PathFinished)]
+    assert min(steps) < max(steps)
+    for usage in (event.usage for event in events if isinstance(event, KvMeasured)):
+        assert usage.rows_private == sum(rows.private for rows in usage.paths)
 
 
 @pytest.mark.parametrize("threshold", [0.2, 1.1])
