@@ -20,6 +20,7 @@ from eab.engine.branching.presets import (
     starting_values,
 )
 from eab.errors import ConfigError, EabError
+from eab.settings import Choice
 
 BOUNDS = [
     ("entropy_threshold", 0.0, 20.0),
@@ -35,6 +36,7 @@ BOUNDS = [
     ("length_penalty", -10.0, 10.0),
     ("paths_per_pass", 1, 256),
     ("explored_goal", 0.0, 1.0),
+    ("token_budget", 0, MAX_PATHS * MAX_NEW_TOKENS),
     ("r", 1, MAX_NEW_TOKENS),
     ("seed", 0, MAX_SEED),
     ("kv_limit_mib", 1, 1_000_000),
@@ -67,6 +69,17 @@ def test_a_value_of_the_wrong_kind_is_refused(name, value):
         return
     with pytest.raises(ConfigError, match=name):
         BranchingConfig(**{name: value})
+
+
+CHOICES = [name for name, one in SETTINGS.items() if isinstance(one.values, Choice)]
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_an_unknown_choice_is_refused_and_the_message_lists_the_known_ones(name):
+    with pytest.raises(ConfigError) as error:
+        BranchingConfig(**{name: "nobody's"})
+    for words in (name, *SETTINGS[name].values.names):
+        assert words in str(error.value)
 
 
 def test_none_turns_off_the_settings_that_it_turns_off_in_transformers():
