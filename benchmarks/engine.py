@@ -9,14 +9,15 @@ warm-up. Figures are medians over rounds with quartiles (eab.timing); ratios are
 KV bytes are measured from the tensors. `--quick` makes one round, which is not enough for
 comparisons.
 
-`--busy` measures only decode steps beside one busy process, for ways in which the threads of a step
-wait for each other. OpenMP's threads wait by spinning. Beside another busy process, they spin on a processor
+`--busy` measures only decode steps beside busy processes, for ways in which the threads of a step
+wait for each other. OpenMP's threads wait by spinning. Beside busy processes, they spin on a processor
 that the thread that they wait for needs. GOMP_SPINCOUNT limits it and is read when torch is loaded,
 so each measurement is a process of its own: runs of 20 paths, of the embedded model and of
-SmolLM2-135M's shape. The ways take turns, quiet and beside a process that only counts.
+SmolLM2-135M's shape. The ways take turns, alone and beside processes that only count.
 """
 
 import gc
+import itertools
 import math
 import os
 import statistics
@@ -24,6 +25,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,7 @@ from eab.engine.caches.base import ForwardBatch
 from eab.engine.loop import event_stream
 from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.request import Request
+from eab.formatting import counted
 from eab.labs.measure_quantization import measure_machine, read_bytes
 from eab.run import fold
 from eab.run.events import StepTimed
@@ -72,6 +75,7 @@ WAYS = {
     ONE_THREAD: {},
 }
 BUSY_SHAPES, BUSY_PATHS, BUSY_TOKENS = ("embedded", "135m"), 20, 24
+BUSY, BUSY_ROUNDS = (0, 1, 2), 3  # processes beside the run
 console = Console(stderr=True)
 
 
@@ -300,53 +304,48 @@ def step_milliseconds(shape: str, threads: int) -> float:
     return 1000 * statistics.median(run() for _ in range(3)) / BUSY_TOKENS
 
 
-def measured(shape: str, way: str, threads: int, busy: bool) -> float:
-    """The same in a process of its own, perhaps beside one that only counts."""
-    other = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if busy else None
-    try:
-        used = 1 if way == ONE_THREAD else threads
+def measured(shape: str, way: str, threads: int, busy: int) -> float:
+    """The same in a process of its own, beside `busy` processes that only count."""
+    code = f"import engine; print(engine.step_milliseconds('{shape}', {1 if way == ONE_THREAD else threads}))"
+    with ExitStack() as stack:
+        for _ in range(busy):
+            other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            stack.callback(other.wait)
+            stack.callback(other.kill)
         done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                f"import engine; print(engine.step_milliseconds('{shape}', {used}))",
-            ],
+            [sys.executable, "-c", code],
             cwd=Path(__file__).parent,
             env=os.environ | WAYS[way],
             capture_output=True,
             text=True,
             check=True,
         )
-        return float(done.stdout)
-    finally:
-        if other is not None:
-            other.kill()
-            other.wait()
+    return float(done.stdout)
 
 
 def busy(threads: int, rounds: int) -> tuple[str, dict[str, Any]]:
     """The table and the ratios of all ways, measured in turns."""
-    keys = [
-        (shape, way, is_busy) for shape in BUSY_SHAPES for way in WAYS for is_busy in (False, True)
-    ]
-    found: dict[tuple[str, str, bool], list[float]] = {key: [] for key in keys}
+    keys = [*itertools.product(BUSY_SHAPES, WAYS, BUSY)]
+    found: dict[tuple[str, str, int], list[float]] = {key: [] for key in keys}
     for _ in range(rounds):
-        for key, values in found.items():
-            values.append(measured(*key[:2], threads, key[2]))
+        for (shape, way, count), values in found.items():
+            values.append(measured(shape, way, threads, count))
+    timings = {key: Timing(tuple(values)) for key, values in found.items()}
     rows, ratios = [], {}
-    for shape, way in dict.fromkeys(key[:2] for key in keys):
-        quiet, beside = (Timing(tuple(found[shape, way, is_busy])) for is_busy in (False, True))
-        cells = [with_spread(timing, "{:.1f}".format) for timing in (quiet, beside)]
-        ratios[f"busy_over_quiet: {shape}, {way}"] = beside.median / quiet.median
-        rows.append([shape, way, *cells, f"{beside.median / quiet.median:.1f}"])
-    heads = ["shape", "threads", "ms of a step, quiet (quartiles)", "beside a busy process"]
-    return markdown_table([*heads, "times quiet"], rows), {"ratios": ratios}
+    for shape, way in itertools.product(BUSY_SHAPES, WAYS):
+        of_way = [timings[shape, way, count] for count in BUSY]
+        rows.append([shape, way, *(with_spread(timing, "{:.1f}".format) for timing in of_way)])
+        for count, timing in zip(BUSY, of_way, strict=True):
+            ratios[f"{shape}, {way}, beside {count}"] = timing.median / of_way[0].median
+    heads = ["shape", "threads", "ms of a step, alone (quartiles)"]
+    heads += [f"beside {counted(count, 'busy process')}" for count in BUSY[1:]]
+    return markdown_table(heads, rows), {"ratios": ratios}
 
 
 def main() -> None:
     parser = command_line(__doc__, quick="one round")
     parser.add_argument(
-        "--busy", action="store_true", help="only steps on the CPU beside a busy process"
+        "--busy", action="store_true", help="only steps on the CPU beside busy processes"
     )
     parser.add_argument("--shape", default="135m", choices=SHAPES)
     parser.add_argument("--prompt", type=int, default=300, help="tokens of the prompt")
@@ -365,7 +364,7 @@ def main() -> None:
     placement = Placement.of(options)
     rounds = 1 if options.quick else MIN_REPEATS
     if options.busy:
-        text, result = busy(options.threads, rounds)
+        text, result = busy(options.threads, 1 if options.quick else BUSY_ROUNDS)
     else:
         job = job_of(options.prompt, options.paths, options.tokens)
         text, result = standard(load(options.shape, placement), job, rounds, deadline)
