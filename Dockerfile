@@ -22,7 +22,7 @@ COPY app app
 COPY pages pages
 COPY assets assets
 RUN /opt/eab/bin/pip install --no-cache-dir --no-deps . \
-    && EAB_MODELS=/opt/eab/engine/models /opt/eab/bin/eab models get smollm2
+    && EAB_MODELS=/opt/eab/models /opt/eab/bin/eab models get smollm2
 
 FROM python:3.11-slim
 # Hosts that choose the user choose this number.
@@ -31,7 +31,7 @@ COPY --from=build /opt/eab /opt/eab
 # All that is written goes to the one volume; the rest may be read-only.
 ENV EAB_PORT=8501 \
     EAB_STORE=/data/runs.sqlite \
-    EAB_MODELS=/opt/eab/engine/models \
+    EAB_MODELS=/opt/eab/models \
     HF_HOME=/data/huggingface \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1

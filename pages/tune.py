@@ -55,7 +55,7 @@ the lowest threshold, without the model. Such cells are resimulated and have no 
 
 def bar(cells: Sequence[Cell], can_go_on: bool) -> None:
     """Draw the prompts, the cost and the gain, Run, Stop and perhaps Resume."""
-    widths = [5, 5, 5.6, *[2.4] * 3] if can_go_on else [5, 5, 6, 3, 3]
+    widths = [5, 5, 5.6, *[2.4] * 3] if can_go_on else [5, 5, 6, 2.6, 2.6]
     with st.container(key="tune_bar"):
         prompts, costs, gains, run, *go_on, stop = st.columns(widths, vertical_alignment="bottom")
     with prompts:

@@ -10,7 +10,6 @@ A packaged model is downloaded in its own thread, once, when a visitor asks for 
 import ctypes
 import gc
 import math
-import os
 import threading
 import time
 from collections import OrderedDict, defaultdict
@@ -114,7 +113,7 @@ def _load(name: str) -> "LanguageModel":
 
     from eab.engine.remote.model import load_model
 
-    torch.set_num_threads(max(1, (os.cpu_count() or 2) - 1))  # leave a core for the page
+    torch.set_num_threads(max(1, rules.cores() - 1))  # leave a core for the page
     model, weights = split_name(name)
     return load_model(model, weights=weights)
 

@@ -9,6 +9,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -26,6 +27,9 @@ FILE_VARIABLE: Final = "EAB_RULES"
 RULE_VARIABLE: Final = "EAB_RULE_"  # followed by the name of a rule
 PUBLIC_VARIABLE: Final = "EAB_PUBLIC"
 UNLIMITED: Final = 1_000_000
+CGROUP: Final = Path("/sys/fs/cgroup")
+# Microseconds of processor time in each period: of cgroup version 2, or 1.
+_QUOTAS: Final = (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))
 CHAT_CORES: Final = 2  # fewest cores for which a public server puts the chat model first
 
 MODELS, LIMITS, SERVER = "Models and files", "Limits", "Server"
@@ -282,8 +286,21 @@ def load(environment: Mapping[str, str]) -> Rules:
 
 def _public() -> Rules:
     """One core is too slow for a chat model that several visitors share (docs/public-server.md)."""
-    cores = os.cpu_count() or 1
-    return PUBLIC if cores >= CHAT_CORES else replace(PUBLIC, models=PUBLIC.models[::-1])
+    return PUBLIC if cores() >= CHAT_CORES else replace(PUBLIC, models=PUBLIC.models[::-1])
+
+
+def cores() -> int:
+    """How many cores this server may use: those given to the process, or fewer if its container has
+    a quota of their time. With more threads than that, all of them wait for the next period.
+    """
+    has_affinity = hasattr(os, "sched_getaffinity")
+    count = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    for names in _QUOTAS:
+        with suppress(OSError):
+            quota, period = " ".join((CGROUP / name).read_text("ascii") for name in names).split()
+            if quota.isdigit():
+                return max(1, min(count, int(quota) // int(period)))
+    return count
 
 
 @cache

@@ -2,6 +2,7 @@
 what counts as the same answer under each rule, for a table of pairs judged by hand.
 """
 
+import itertools
 import re
 import time
 
@@ -35,18 +36,16 @@ from eab.run.events.chat import end_of_thinking, markers_in
         ("<|begin_of_thought|>Hm.", None),
     ],
 )
-def test_the_answer_follows_the_last_thought_and_waits_for_its_end(
-    text: str, answer: str | None
-) -> None:
+def test_the_answer_follows_the_last_thought_and_waits_for_its_end(text, answer):
     answers = group_answers(flat_run([(text, 1.0, 0.5, True)]), "after-thinking")
     assert [each.name for each in answers.ranked] == ([] if answer is None else [answer])
     assert answers.undecided == (() if answer is not None else (1,))
+    for prompt, start in (("A<think>\n", None), ("<think> is a tag", 0)):  # a template may open it
+        assert end_of_thinking(prompt, "Hm. It") == start
+        assert end_of_thinking(prompt, "Hm.</think>It") == 11
 
 
-@pytest.mark.parametrize(("prompt", "start"), [("A<think>\n", None), ("<think> is a tag", 0)])
-def test_a_template_may_open_the_thought(prompt: str, start: int | None) -> None:
-    assert end_of_thinking(prompt, "Hm. It") == start
-    assert end_of_thinking(prompt, "Hm.</think>It") == 11
+HARMONY = "<|channel|>analysis<|message|>"
 
 
 @pytest.mark.parametrize(
@@ -55,11 +54,7 @@ def test_a_template_may_open_the_thought(prompt: str, start: int | None) -> None
         ("{{ content.split('</think>')[-1] }}", "<think>", "</think>"),
         ("[THINK]{{ x }}[/THINK]", "[THINK]", "[/THINK]"),
         ("<reasoning>", "<reasoning>", "</reasoning>"),
-        (
-            "<|channel|>analysis<|message|>",
-            "<|channel|>analysis<|message|>",
-            "<|channel|>final<|message|>",
-        ),
+        (HARMONY, HARMONY, HARMONY.replace("analysis", "final")),
         ("<|begin_of_thought|>", "<|begin_of_thought|>", "<|end_of_thought|>"),
     ],
 )
@@ -72,19 +67,10 @@ def test_only_the_markers_that_a_template_names_count(template, opened, closed) 
     assert markers_in("{{ message['reasoning_content'] }}") == ()
 
 
-@pytest.mark.parametrize(
-    ("pattern", "text", "answer"),
-    [
-        (r"is (?P<city>\w+)", "It is Rome, it is Paris", "Rome"),
-        (r"(x)|y", "y", None),
-        (r"a(b*)", "a", ""),
-    ],
-)
-def test_a_pattern_gives_the_group_of_its_first_match(pattern, text, answer) -> None:
-    assert reader(f"regex:{pattern}")(text) == answer
+PATTERNS = [r"(\d)", r"a(b*)", r"^(?P<word>\w+) ", r"(?:a|b)(1?)", r"(a1)|b"]
 
 
-@given(st.text("ab1 "), st.sampled_from([r"(\d)", r"a(b+)", r"^(\w+) ", r"(?:a|b)(1?)"]))
+@given(st.text("ab1 "), st.sampled_from(PATTERNS))
 def test_a_pattern_matches_as_in_the_module_re(text: str, pattern: str) -> None:
     found = re.search(pattern, text)
     assert reader(f"regex:{pattern}")(text) == (found[1] if found else None)
@@ -119,19 +105,20 @@ def test_a_pattern_that_takes_too_long_is_refused_in_time(monkeypatch) -> None:
     assert time.process_time() - start < 3
 
 
-@pytest.mark.parametrize("flags", [0, re.IGNORECASE, re.IGNORECASE | re.VERBOSE])
-def test_a_compiled_pattern_keeps_its_flags(run: RunState, flags: int) -> None:
-    letters = {0: "", re.IGNORECASE: "(?i)", re.IGNORECASE | re.VERBOSE: "(?ix)"}[flags]
+@pytest.mark.parametrize(("flags", "letters"), [(0, ""), (re.I, "(?i)"), (re.I | re.X, "(?ix)")])
+def test_a_compiled_pattern_keeps_its_flags(run, flags, letters):
     given = group_answers(run, re.compile(r"IT IS (\w+)", flags))
     assert given == group_answers(run, check_part(rf"regex:{letters}IT IS (\w+)"))
     assert len({answer.name for answer in given.ranked} - {"(no answer)"}) == (flags == re.I)
 
 
-def test_an_unknown_part_is_refused(run: RunState) -> None:
+def test_an_unknown_part_is_refused_and_a_pattern_may_match_the_whole_text(run: RunState) -> None:
     with pytest.raises(ConfigError, match=r"answers are grouped by re\.compile"):
         group_answers(run, re.compile(b"(x)"))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="'paragraph'; it must be one of: text, sentence"):
         group_answers(run, "paragraph")
+    assert group_answers(run, "regex:(?s)(.*)") == group_answers(run, "text")
+    assert group_answers(run, "after-thinking") == group_answers(run, "text")
 
 
 @pytest.fixture
@@ -160,11 +147,6 @@ def test_texts_without_a_match_form_a_separate_answer(run: RunState) -> None:
     assert uncertainty(run, answers).semantic == pytest.approx(parts)
     whole = semantic_entropy_of_runs([run], r"regex:is (\(no answer\)|\w+)")
     assert whole.value == pytest.approx(entropy([0.5, 0.3, 0.1]))
-
-
-def test_a_pattern_for_the_whole_text_groups_like_the_whole_text(run: RunState) -> None:
-    assert group_answers(run, "regex:(?s)(.*)") == group_answers(run, "text")
-    assert group_answers(run, "after-thinking") == group_answers(run, "text")
 
 
 CAPITAL = "What is the capital of France?"
@@ -209,17 +191,12 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("question", "one", "other", "alike", "rules"), PAIRS)
-def test_the_rules_decide_pairs_judged_by_hand_as_listed(
-    question: str, one: str, other: str, alike: bool, rules: str
-) -> None:
+def test_the_rules_decide_pairs_judged_by_hand_as_listed(question, one, other, alike, rules):
     found = [name for name, same in RULES.items() if same(question, one, other)]
     assert found == rules.split()
     assert [name for name, same in RULES.items() if same(question, other, one)] == found
     assert alike or not found, "no rule takes different answers for the same"
-
-
-def test_the_rule_spelling_confuses_similar_long_words() -> None:
-    assert RULES["spelling"]("Which word?", "stationary", "stationery")
+    assert RULES["spelling"]("Which word?", "stationary", "stationery"), "similar long words"
 
 
 # One text, then texts that are other answers; all pairs of a row must differ under every rule.
@@ -227,44 +204,26 @@ DIFFERENT = """
 10⁵|105|10^5|1e5
 x²|x2|x|2x
 –7|7|7.5|0.7
--7|7|+7
 4!|4|4?|4!!
-n!|n|n?|n!!
 (n-1)!|(n-1)|n-1
-2n!|2n|n!
-5n²!|5n²
-π!|π
 F#|F|Fb|F##
-A-flat|flat|A flat minor
 3*4|3 4|3+4|34|3/4
 5'9|59|5 9|5.9
 A, C|C|A|A, B, C
-A positive|positive|A negative|B positive
 A minor|minor|A major
 A+|A|A-|A++
-AB+|AB-|AB|B+
 C|C++|C#|D
-F|F*
 1.5|15|1,5|1/5
-1,000|1.000|1
 $5|5|€5|5%
 5%|0.5%|5‰
 12:30|1230|12.30|12:03
-2024-01-02|2024-02-01|20240102
 1/2|12|2/1|1 2
 0x10|10|x10
 H2O|HO|H2O2|H3O+
 Na+|Na|Na-
-Fe2+|Fe3+|Fe|Fe2
-CO|CO2|C2O
-e4|e5|exd4|Ke4
 Nf3|Nf3+|Nf3!|Nf3?|Ng3
-O-O|O-O-O|OO
-Qxf7#|Qxf7+|Qxf7
 5 m|5 mm|5 km|5
-5 m²|5 m|5 m³
 10 °C|10 °F|10
-vitamin A|vitamin|vitamin B
 a|b|c
 ?|!
 (0, 1]|[0, 1)|(0, 1)|[0, 1]
@@ -272,7 +231,6 @@ a_b|ab|a b
 .5|5|0.5
 ~5|5|<5|>5|≈5
 √2|2|2√2
-π|2π|π/2
 user@a.org|user.a.org
 #1|1|No. 10
 [1]|(1)|1
@@ -280,43 +238,37 @@ re-cover|recover
 it's|its
 """
 ROWS = [row.split("|") for row in DIFFERENT.strip().splitlines()]
-APART = [(one, other) for row in ROWS for at, one in enumerate(row) for other in row[at + 1 :]]
 
 
-@pytest.mark.parametrize(("one", "other"), APART)
-def test_different_answers_stay_different(one: str, other: str) -> None:
-    assert [name for name, same in RULES.items() if same("Which?", one, other)] == []
+@pytest.mark.parametrize("row", ROWS, ids="|".join)
+def test_different_answers_stay_different(row: list[str]) -> None:
+    for one, other in itertools.combinations(row, 2):
+        assert [name for name, same in RULES.items() if same("Which?", one, other)] == []
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("Paris", " paris. "),
-        ("The cat", "a  cat!"),
-        ("A dog", "dog"),
-        ("Don't!", "don't"),
-        ("Rome (Italy)!", "Rome (Italy)"),
-        ("What?!", "what"),
-        ("U.S.!", "U.S."),
-        ("n!.", "n!"),
-        ("是！", "是"),
-        ("don't", "don’t"),
-        ("ﬁne", "fine"),
-        ("−3", "-3"),
-        ("42.", "42"),
-        ('"Paris"', "Paris"),
-        ("“Paris.”", "Paris"),
-        ("'Paris'", "Paris"),
-        ('"5"', "5"),
-        ("**Paris**", "Paris"),
-        ('"Paris', "Paris"),
-        ("ok...", "OK"),
-        ("东京。", "东京"),
-        ("An apple,", "the apple"),
-    ],
-)
-def test_case_space_closing_marks_quotes_and_articles_are_ignored(one: str, other: str) -> None:
-    assert exact("", one, other)
+# All of a line are the same answer.
+SAME = """
+Paris| paris. |"Paris"|“Paris.”|'Paris'|**Paris**|"Paris
+The cat|a  cat!|cat
+Don't!|don't|don’t
+Rome (Italy)!|Rome (Italy)
+What?!|what
+U.S.!|U.S.
+n!.|n!
+是！|是
+ﬁne|fine
+−3|-3
+42.|42|"42"
+ok...|OK
+东京。|东京
+An apple,|the apple
+"""
+
+
+@pytest.mark.parametrize("line", SAME.strip().splitlines())
+def test_case_space_closing_marks_quotes_and_articles_are_ignored(line: str) -> None:
+    for one, other in itertools.pairwise(line.split("|")):
+        assert exact("", one, other)
 
 
 @given(st.text())
@@ -327,9 +279,7 @@ def test_a_normalised_text_has_single_spaces_and_is_empty_only_for_blank_text(te
 
 
 @given(st.text(), st.text(), st.text(), st.sampled_from(sorted(RULES)))
-def test_rules_are_symmetric_and_never_narrower_than_exact(
-    question: str, one: str, other: str, name: str
-) -> None:
+def test_rules_are_symmetric_and_never_narrower_than_exact(question, one, other, name):
     same = RULES[name]
     assert same(question, one, one)
     assert same(question, one, other) == same(question, other, one)

@@ -6,7 +6,6 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,6 +42,12 @@ def test_equal_answers_add_up_and_bounds_come_from_the_probabilities_seen() -> N
     assert answers.explored == pytest.approx(0.8)
     assert answers.undecided == (4,)
     assert answers.winner is first
+    run = flat_run([])
+    run.paths.clear()
+    empty = group_answers(run)
+    assert empty == Answers((), (), 0.0, log_texts=empty.log_texts)
+    assert empty.winner is None
+    assert empty.entropy_bounds == (0.0, 64 * math.log(CARD.vocab_size))
 
 
 @pytest.mark.parametrize(
@@ -56,20 +61,10 @@ def test_equal_answers_add_up_and_bounds_come_from_the_probabilities_seen() -> N
         ([0.45, 0.25], [0.2], False),
     ],
 )
-def test_a_winner_must_beat_the_unseen_probability_too(
-    probabilities: list[float], open_ones: list[float], wins: bool
-) -> None:
+def test_a_winner_must_beat_the_unseen_probability_too(probabilities, open_ones, wins):
     seen = [*((one, True) for one in probabilities), *((one, False) for one in open_ones)]
     texts = [(name, 1 / len(seen), *one) for name, one in zip("xyz", seen, strict=False)]
     assert (group_answers(flat_run(texts)).winner is not None) == wins
-
-
-def test_the_bounds_of_the_entropy_are_in_nats() -> None:
-    answers = group_answers(flat_run([("x", 0.5, 0.5, True), ("y", 0.5, 0.25, True)]))
-    low, high = answers.entropy_bounds
-    assert low == pytest.approx(-0.75 * math.log(0.75) - 0.25 * math.log(0.25))
-    unseen = 0.25 * 64 * math.log(CARD.vocab_size)  # spread over all texts of up to 64 tokens
-    assert high == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(4) + unseen)
 
 
 @pytest.mark.parametrize(
@@ -83,39 +78,22 @@ def test_the_bounds_of_the_entropy_are_in_nats() -> None:
         ("independent", [("x", 0.2, 1e-6)] * 2 + [("y", 0.4, 1e-5)], "y"),
         ("independent", [("x", 0.3, 1e-6), ("x.", 0.3, 1e-6), ("y", 0.4, 1e-5)], "x"),
         ("independent", [("x", 0.6, 0.3), ("y", 0.4, 0.5)], "y"),
+        # a text that ends inside a character
+        ("fair", [("\udcf0\udc9f", 0.6, 0.6), ("\udcf0\udc9f\udc99\udc82", 0.4, 0.4)], "⟨F0⟩⟨9F⟩"),
     ],
 )
-def test_the_answer_is_the_most_probable_one_by_what_is_known(
-    policy: str, texts: list[tuple[str, float, float]], ranked: str
-) -> None:
+def test_the_answer_is_the_most_probable_one_by_what_is_known(policy, texts, ranked):
     answers = group_answers(flat_run([(*one, True) for one in texts], policy))
     assert answers.ranked[0].name == ranked
     assert all(one.low <= one.estimate <= one.high for one in answers.ranked)
-
-
-def test_an_estimate_outside_its_certain_interval_is_moved_into_it() -> None:
-    texts = [("a", 0.2, 0.3, True), ("b", 0.8, 0.6, True)]
-    answers = group_answers(flat_run(texts, "independent"))
-    assert {one.name: one.estimate for one in answers.ranked} == pytest.approx({"a": 0.3, "b": 0.7})
-
-
-def test_a_run_without_leaves_has_no_answer() -> None:
-    run = RunState(RunStarted("p", (0,), ("p",), CARD, BranchingConfig(), 1.0))
-    run.paths.clear()
-    answers = group_answers(run)
-    assert answers == Answers((), (), 0.0, log_texts=answers.log_texts)
-    assert answers.winner is None
-    assert answers.entropy_bounds == (0.0, 64 * math.log(CARD.vocab_size))
+    assert len(answers.ranked) == len({normalised(name) for name, *_ in texts})
 
 
 def chain_run(pieces: Sequence[str], ended: bool = False) -> RunState:
     """A run of one path with these tokens, each with probability one half."""
     events: list[Event] = [RunStarted("p", (0,), ("p",), CARD, BranchingConfig(), 1.0)]
     for step, piece in enumerate(pieces):
-        events += [
-            predicted(step, 0, 0.1),
-            appended(step, 0, step, piece, math.log(0.5)),
-        ]
+        events += [predicted(step, 0, 0.1), appended(step, 0, step, piece, math.log(0.5))]
     return fold([*events, PathFinished(len(pieces) - 1, 0, "length")] if ended else events)
 
 
@@ -133,19 +111,14 @@ def chain_run(pieces: Sequence[str], ended: bool = False) -> RunState:
         (["1", ".", "\n", "2"], "1.", 3),
     ],
 )
-def test_a_sentence_is_decided_once_its_last_token_is_there(
-    pieces: list[str], sentence: str, tokens: int
-) -> None:
+def test_a_sentence_is_decided_once_its_last_token_is_there(pieces, sentence, tokens):
     [answer] = group_answers(chain_run(pieces), "sentence").ranked
     assert answer.name == sentence
     assert answer.low == pytest.approx(0.5**tokens)
-
-
-@pytest.mark.parametrize("pieces", [[" heads"], [" 42", "."]])
-def test_an_unfinished_sentence_is_undecided_until_the_text_has_ended(pieces: list[str]) -> None:
-    assert group_answers(chain_run(pieces), "sentence").undecided == (0,)
-    [answer] = group_answers(chain_run(pieces, ended=True), "sentence").ranked
-    assert answer.name == "".join(pieces).strip()
+    for begun in ([" heads"], [" 42", "."]):  # undecided until the text has ended
+        assert group_answers(chain_run(begun), "sentence").undecided == (0,)
+        [answer] = group_answers(chain_run(begun, ended=True), "sentence").ranked
+        assert answer.name == "".join(begun).strip()
 
 
 @given(
@@ -155,9 +128,7 @@ def test_an_unfinished_sentence_is_undecided_until_the_text_has_ended(pieces: li
     st.floats(0, 1),
     st.sampled_from(["text", "sentence"]),
 )
-def test_groups_partition_the_leaves(
-    seed: int, steps: int, paths: int, until: float, part: str
-) -> None:
+def test_groups_partition_the_leaves(seed, steps, paths, until, part):
     events = invented_run(seed, steps, paths, [*WORDS, "!", " 1", "\udce2", "\x00"])
     run = fold(events[: max(1, int(until * len(events)))])
     answers = group_answers(run, part)
@@ -188,9 +159,7 @@ def test_groups_partition_the_leaves(
         seed=st.integers(0, 2**31),
     ),
 )
-def test_the_exact_values_lie_within_the_bounds_for_every_policy(
-    chain: int, concentration: float, config: BranchingConfig
-) -> None:
+def test_the_exact_values_lie_within_the_bounds_for_every_policy(chain, concentration, config):
     model = saying_model(chain, concentration)
     answers = group_answers(run_of(model, "0", config))
     exact = exact_answers(model, config.max_new_tokens)
@@ -200,25 +169,6 @@ def test_the_exact_values_lie_within_the_bounds_for_every_policy(
         assert exact[normalised(answers.winner.name)] >= max(exact.values()) - SLACK
     low, high = answers.entropy_bounds
     assert low - 1e-6 <= entropy(list(exact.values())) <= high + 1e-6
-
-
-@pytest.mark.parametrize("max_paths", [3, 20])
-def test_weights_of_texts_are_unbiased_under_the_fair_policy(max_paths: int) -> None:
-    """Means over seeds are within NOISE standard errors, each < 0.02, of the enumerated values."""
-    model, length = saying_model(11, 0.8), 3
-    exact = exact_answers(model, length)
-    wanted = sorted(exact, key=lambda answer: -exact[answer])[:5]
-    estimates = []
-    config = BranchingConfig(entropy_threshold=1.0, max_paths=max_paths, max_new_tokens=length)
-    for seed in range(TREES):
-        weights: defaultdict[str, float] = defaultdict(float)
-        for leaf in group_answers(run_of(model, "0", config, seed=seed)).decided.values():
-            weights[normalised(leaf.text)] += leaf.weight
-        estimates.append([weights[answer] for answer in wanted])
-    means, errors = np.mean(estimates, axis=0), np.std(estimates, axis=0, ddof=1) / math.sqrt(TREES)
-    assert (errors < 0.02).all()
-    truth = np.array([exact[answer] for answer in wanted])
-    assert (np.abs(means - truth) < NOISE * errors + ROUNDING).all()
 
 
 # Bytes of which some end sentences, some are joined to characters, and some make the rules differ
@@ -256,14 +206,7 @@ def cut_at(text: str, stop: tuple[str, ...]) -> str:
     stop=st.sampled_from([(), ("\n",), ("。",), (" A", "A\n")]),
     paths=st.integers(1, 12),
 )
-def test_bounds_are_certain_for_tokens_of_single_bytes(
-    seed: int,
-    pieces: list[bytes],
-    part: str,
-    rule: str,
-    stop: tuple[str, ...],
-    paths: int,
-) -> None:
+def test_bounds_are_certain_for_tokens_of_single_bytes(seed, pieces, part, rule, stop, paths):
     length = 4
     model = ByteModel(pieces, seed)
     config = BranchingConfig(
@@ -300,30 +243,25 @@ def answer_of(text: str, part: str) -> str | None:
     return (text[: found[0]] if found else text).strip()
 
 
-def test_texts_that_end_inside_different_characters_are_different_answers() -> None:
-    texts = [("\udcf0\udc9f\udc99\udc82", 0.5, 0.5, True), ("\udcf0\udc9f", 0.5, 0.5, True)]
-    found = {answer.name: answer.low for answer in group_answers(flat_run(texts)).ranked}
-    assert found == {"🙂": 0.5, "⟨F0⟩⟨9F⟩": 0.5}
+# The first sentence of each text, before the line
+SENTENCES = """
+J. K. Rowling wrote it.| Then
+J. R. R. Tolkien wrote it.| Then
+The U.S. president won.| He
+Dr. Smith went.| He
+Use e.g. dogs.| Or cats
+Das sind z. B. Hunde.| Und
+А. С. Пушкин.| Он
+He said "Yes. I do."| Then
+See example.com.| Then
+はい。|いいえ。
+हाँ।| नहीं।
+"""
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("J. K. Rowling wrote it. Then", "J. K. Rowling wrote it."),
-        ("J. R. R. Tolkien wrote it. Then", "J. R. R. Tolkien wrote it."),
-        ("The U.S. president won. He", "The U.S. president won."),
-        ("Dr. Smith went. He", "Dr. Smith went."),
-        ("Use e.g. dogs. Or cats", "Use e.g. dogs."),
-        ("Das sind z. B. Hunde. Und", "Das sind z. B. Hunde."),
-        ("А. С. Пушкин. Он", "А. С. Пушкин."),
-        ('He said "Yes. I do." Then', 'He said "Yes. I do."'),
-        ("See example.com. Then", "See example.com."),
-        ("はい。いいえ。", "はい。"),
-        ("हाँ। नहीं।", "हाँ।"),
-    ],
-)
-def test_an_abbreviation_does_not_end_a_sentence(text: str, sentence: str) -> None:
-    assert answer_of(text, "sentence") == sentence
+@pytest.mark.parametrize("text", SENTENCES.strip().splitlines())
+def test_an_abbreviation_does_not_end_a_sentence(text: str) -> None:
+    assert answer_of(text.replace("|", ""), "sentence") == text.split("|")[0]
 
 
 @given(st.text("aT. \n!\"'(。B1"), st.text("aT. \n!\"'(。B1"))

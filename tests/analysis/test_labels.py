@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -27,17 +28,18 @@ def written(tokens, model):
     return "".join(model.text(token) for token in tokens if token not in model.stop_ids)
 
 
-@pytest.mark.parametrize("seeds", [400, pytest.param(3000, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("policy", ["fair", "arithmetic", "independent", "stochastic-beam"])
+MODEL = TableModel(random_table(3, 5), stop_ids=[4])
+SOME = ["fair", "arithmetic", "independent", "stochastic-beam"]
+
+
+@pytest.mark.parametrize("seeds", [200, pytest.param(3000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("policy", SOME)
 def test_weights_are_unbiased_and_bounds_hold_in_every_run(policy, seeds):
-    model = TableModel(random_table(3, 5), stop_ids=[4])
-    inner = max(
-        ((a, b) for a in range(4) for b in range(4)), key=lambda ids: of_beginning(model, ids)
-    )
+    inner = max(product(range(4), range(4)), key=lambda ids: of_beginning(MODEL, ids))
     properties = {" 2": lambda text: " 2" in text, "many": lambda text: text.count(" 1") >= 2}
-    exactly = {name: exact(model, has) for name, has in properties.items()}
-    exactly["inner"] = of_beginning(model, inner)
-    explorer = EntropyAdaptiveBranching(model, policy=policy, max_paths=4, **EXACT)
+    exactly = {name: exact(MODEL, has) for name, has in properties.items()}
+    exactly["inner"] = of_beginning(MODEL, inner)
+    explorer = EntropyAdaptiveBranching(MODEL, policy=policy, max_paths=4, **EXACT)
     weights = {name: [] for name in exactly}
     for seed in range(seeds):
         run = explorer.run([0], seed=seed)
@@ -50,37 +52,21 @@ def test_weights_are_unbiased_and_bounds_hold_in_every_run(policy, seeds):
         weights["inner"].append(sum(each.weight for each in below))
         if below:
             path, token = place_of(run, below[0].lineage[-1], 2)
-            assert marked(run, (path, token, "inner"))["inner"].low == pytest.approx(
-                exactly["inner"]
-            )
+            found = marked(run, (path, token, "inner"))["inner"]
+            assert found.low == pytest.approx(exactly["inner"])
     for name, estimates in weights.items():
         error = np.std(estimates) / math.sqrt(seeds)
         if policy != "stochastic-beam":  # its weights are consistent, not unbiased
             assert abs(np.mean(estimates) - exactly[name]) < 4 * error
 
 
-def test_a_text_that_is_there_decides_all_that_follows():
-    model = TableModel(random_table(3, 5), stop_ids=[4])
-    explorer = EntropyAdaptiveBranching(model, max_paths=1, policy="greedy", **EXACT)
-    run = explorer.run([0])
-    first = run.samples[0].tokens[0]
-    by_text = run.probability(first.text)
-    assert by_text.low == pytest.approx(math.exp(first.log_prob)), "not of the whole text"
-    by_function = run.probability(lambda text: first.text in text)
-    assert by_function.low == pytest.approx(math.exp(run.samples[0].log_prob))
-    assert by_text.high == by_function.high == 1
-
-
 def test_bounds_only_shrink_as_a_run_goes_on():
-    model = TableModel(random_table(8, 5), stop_ids=[4])
-    explorer = EntropyAdaptiveBranching(model, max_paths=6, **EXACT)
-    events, before = [*explorer.stream([0])], (0.0, 1.0)
-    for count in range(2, len(events) + 1):
-        found = Run(events[:count]).probability(" 2")
-        assert found.low >= before[0] - 1e-12
-        assert found.high <= before[1] + 1e-12
-        before = found.low, found.high
-    assert before[1] - before[0] < 1
+    explorer = EntropyAdaptiveBranching(MODEL, max_paths=6, **EXACT)
+    events = [*explorer.stream([0])]
+    found = [Run(events[:count]).probability(" 2") for count in range(2, len(events) + 1)]
+    for before, after in pairwise(found):
+        assert before.low - 1e-12 <= after.low <= after.high <= before.high + 1e-12
+    assert found[-1].high - found[-1].low < 1
 
 
 def test_what_a_stop_string_cuts_off_is_not_in_the_text():
@@ -92,14 +78,6 @@ def test_what_a_stop_string_cuts_off_is_not_in_the_text():
     assert run.samples[0].text == " 1 "
     assert run.probability(" 2").high < 1e-6
     assert run.probability(" 1").low > 1 - 1e-6
-
-
-@pytest.mark.parametrize("of", ["", 3, None, lambda text: "yes"])
-def test_what_is_no_property_is_refused(of):
-    model = TableModel(random_table(3, 5), stop_ids=[4])
-    run = EntropyAdaptiveBranching(model, **EXACT).run([0])
-    with pytest.raises(ConfigError, match="property"):
-        run.probability(of)
 
 
 def marked(run, *marks):
@@ -115,7 +93,7 @@ def of_beginning(model, tokens):
     return math.fsum(mass for text, mass in texts if tuple(text[: len(tokens)]) == tuple(tokens))
 
 
-@pytest.mark.parametrize("policy", ["fair", "arithmetic", "independent", "stochastic-beam"])
+@pytest.mark.parametrize("policy", SOME)
 def test_the_probability_of_a_mark_is_known_and_nearer_and_later_marks_override(policy):
     model = TableModel(random_table(5, 5), stop_ids=[4])
     explorer = EntropyAdaptiveBranching(model, policy=policy, max_paths=5, **EXACT)
@@ -138,8 +116,7 @@ def test_the_probability_of_a_mark_is_known_and_nearer_and_later_marks_override(
 
 
 def test_a_mark_covers_what_a_rule_would_label_and_leaves_the_rest_to_it():
-    model = TableModel(random_table(3, 5), stop_ids=[4])
-    explorer = EntropyAdaptiveBranching(model, policy="fair", max_paths=6, **EXACT)
+    explorer = EntropyAdaptiveBranching(MODEL, policy="fair", max_paths=6, **EXACT)
     run = explorer.run([0])
     child = run.paths[0].children[0]
     token = run.paths[child].tokens[0] if not run.paths[0].tokens else run.paths[0].tokens[0]
@@ -148,17 +125,23 @@ def test_a_mark_covers_what_a_rule_would_label_and_leaves_the_rest_to_it():
     run.apply(Labelled(len(run.steps), rules))
     found = run.labelled()
     assert found["hand"].low == pytest.approx(math.exp(token.log_prob))
-    texts = model.all_texts(0, LENGTH)
+    texts = MODEL.all_texts(0, LENGTH)
     two = math.fsum(
-        mass for ids, mass in texts if ids[0] != token.id and " 2" in written(ids, model)
+        mass for ids, mass in texts if ids[0] != token.id and " 2" in written(ids, MODEL)
     )
     assert found["two"].low - 1e-9 <= two <= found["two"].high + 1e-9
+    run = EntropyAdaptiveBranching(MODEL, policy="greedy", **EXACT).run([0])
+    ids = [each.id for each in run.tokens(0)]
+    last = LabelRule("hand", "mark", path=0, token=len(ids) - 1)
+    run.apply(Labelled(len(run.steps), (LabelRule("first", "contains", MODEL.text(ids[0])), last)))
+    after, whole = of_beginning(MODEL, ids[:1]), of_beginning(MODEL, ids)
+    assert run.labelled()["hand"].low == pytest.approx(whole)
+    assert run.labelled()["first"].low == pytest.approx(after - whole), "where the mark is not"
 
 
 @pytest.mark.parametrize("policy", ["fair", "arithmetic", "independent"])
 def test_several_rules_are_bounded_and_estimated_together(policy):
-    model = TableModel(random_table(3, 5), stop_ids=[4])
-    explorer = EntropyAdaptiveBranching(model, policy=policy, max_paths=4, **EXACT)
+    explorer = EntropyAdaptiveBranching(MODEL, policy=policy, max_paths=4, **EXACT)
     rules = {"two": " 2", "ends with one": re.compile(" 1$"), "long": lambda text: len(text) > 6}
 
     def label_of(text):
@@ -166,7 +149,7 @@ def test_several_rules_are_bounded_and_estimated_together(policy):
         return [name for name, each in zip(rules, holds, strict=True) if each][-1:]
 
     expected = {
-        name: exact(model, lambda text, name=name: label_of(text) == [name]) for name in rules
+        name: exact(MODEL, lambda text, name=name: label_of(text) == [name]) for name in rules
     }
     for seed in range(60):
         run = explorer.run([0], seed=seed)
@@ -208,8 +191,7 @@ def test_a_pattern_is_decided_early_only_if_nothing_can_undo_its_match(pattern, 
 
 
 def test_json_and_contains_are_rules_of_a_run_that_its_file_keeps(tmp_path):
-    model = TableModel(random_table(3, 5), stop_ids=[4])
-    run = EntropyAdaptiveBranching(model, **EXACT).run([0])
+    run = EntropyAdaptiveBranching(MODEL, **EXACT).run([0])
     rules = (LabelRule("json", "json"), LabelRule("two", "contains", " 2"))
     run.apply(Labelled(len(run.steps), rules))
     run.save(tmp_path / "labelled.eab")
@@ -217,26 +199,27 @@ def test_json_and_contains_are_rules_of_a_run_that_its_file_keeps(tmp_path):
     assert again.labels == rules
     assert again.labelled() == run.labelled()
     assert again.labelled()["two"] == replace(run.probability(" 2"), name="two")
-    numbers = exact(model, lambda text: is_json(text))
+    numbers = exact(MODEL, lambda text: is_json(text))
     found = again.labelled()["json"]
     assert found.low <= numbers + 1e-9
 
 
-def test_a_label_of_a_token_that_is_not_there_is_refused():
-    model = TableModel(random_table(3, 5), stop_ids=[4])
-    run = EntropyAdaptiveBranching(model, **EXACT).run([0])
+def test_what_is_no_label_and_no_property_is_refused():
+    run = EntropyAdaptiveBranching(MODEL, **EXACT).run([0])
     for path, token in [(99, 0), (0, 999), (-1, 0)]:
         with pytest.raises(RecordError, match=r"label|does not exist"):
             marked(run, (path, token, "good"))
     assert run.labels == ()
     with pytest.raises(ConfigError, match=r"'Rome'.*the run has: none"):
         run.labelled()["Rome"]
+    for of in ("", 3, None, lambda text: "yes"):
+        with pytest.raises(ConfigError, match="property"):
+            run.probability(of)
 
 
 def test_a_pattern_that_backtracks_for_ever_is_an_error(monkeypatch):
     monkeypatch.setattr("eab.analysis.answer_rules.MOST_SECONDS", 0.2)
-    model = TableModel(random_table(3, 5), stop_ids=[4])
-    run = EntropyAdaptiveBranching(model, **EXACT).run([0])
+    run = EntropyAdaptiveBranching(MODEL, **EXACT).run([0])
     assert len(run.labelled({"a": re.compile("(a+)+b")})) == 1
     run.paths[-1].tokens[-1].text = "a" * 60
     with pytest.raises(ConfigError, match="takes more than"):
@@ -244,10 +227,9 @@ def test_a_pattern_that_backtracks_for_ever_is_an_error(monkeypatch):
 
 
 def test_runs_with_other_seeds_narrow_the_bounds_and_give_a_standard_error():
-    model = TableModel(random_table(3, 5), stop_ids=[4])
-    explorer = EntropyAdaptiveBranching(model, policy="fair", max_paths=3, **EXACT)
-    expected = exact(model, lambda text: " 2" in text)
-    covered, count = 0, 40
+    explorer = EntropyAdaptiveBranching(MODEL, policy="fair", max_paths=3, **EXACT)
+    expected = exact(MODEL, lambda text: " 2" in text)
+    covered, count = 0, 25
     for start in range(count):
         runs = [explorer.run([0], seed=8 * start + seed) for seed in range(8)]
         found = labelled_by(runs, {"two": " 2"})["two"]
@@ -257,16 +239,10 @@ def test_runs_with_other_seeds_narrow_the_bounds_and_give_a_standard_error():
         covered += abs(found.estimate - expected) < 2 * found.standard_error
     assert covered > 0.8 * count, "about 0.95, less for eight runs and few values"
     assert labelled_by(runs[:1], {"two": " 2"})["two"].standard_error is None
-
-
-def test_prompts_are_compared_by_runs_with_the_same_seeds():
-    model = TableModel(random_table(3, 5), stop_ids=[4])
-    explorer = EntropyAdaptiveBranching(model, max_paths=3, **EXACT)
-    rules = {"two": " 2"}
-    first, second = explorer.compare_prompts([[0], [1]], rules, seeds=4)
-    assert first == labelled_by([explorer.run([0], seed=seed) for seed in range(4)], rules)
-    assert second == labelled_by([explorer.run([1], seed=seed) for seed in range(4)], rules)
-    with pytest.raises(ConfigError, match="seeds"):
-        explorer.compare_prompts([[0]], rules, seeds=1)
-    with pytest.raises(ConfigError, match="greedy"):
-        explorer.compare_prompts([[0]], rules, policy="greedy")
+    first, second = explorer.compare_prompts([[0], [1]], {"two": " 2"}, seeds=4)
+    for found, prompt in ((first, 0), (second, 1)):
+        runs = [explorer.run([prompt], seed=seed) for seed in range(4)]
+        assert found == labelled_by(runs, {"two": " 2"})
+    for more, why in (({"seeds": 1}, "seeds"), ({"policy": "greedy"}, "greedy")):
+        with pytest.raises(ConfigError, match=why):
+            explorer.compare_prompts([[0]], {"two": " 2"}, **more)

@@ -9,7 +9,6 @@ import statistics
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
-from statistics import fmean
 
 import numpy as np
 import pytest
@@ -103,9 +102,18 @@ def test_a_run_compared_with_itself_is_all_in_both_and_costs_the_same() -> None:
     assert diff_tree_sentence(both).startswith(f"{tokens} tokens in both")
     assert "0 only in A, 0 only in B" in diff_tree_sentence(both)
     assert {row[3] for row in diff_rows(run, run)} == {"the same"}
+    what_if = [
+        structs.replace(event, what_if="exact") if isinstance(event, RunStarted) else event
+        for event in run.events
+    ]
+    seconds = next(row for row in diff_rows(run, fold(what_if)) if row[0] == "seconds")
+    assert seconds[2:] == ("–", "–"), "which a what-if has not"
 
 
 def test_differences_are_in_words_and_there_is_no_ratio_to_zero() -> None:
+    a, b = fold(bundled("market")), fold(bundled("coin"))
+    assert not same_prompt(a, b)
+    assert "different prompts" in takeaway_sentence(a, b)
     tree, samples = fold(bundled("coins")), bundled_runs.samples().run
     forks, back = (
         next(row[3] for row in diff_rows(a, b) if row[0] == "forks")
@@ -115,6 +123,9 @@ def test_differences_are_in_words_and_there_is_no_ratio_to_zero() -> None:
     assert (forks, back) == (f"{count} fewer", f"{count} more")
     differences = [row[3] for row in diff_rows(tree, samples)]
     assert not any("(0×)" in words or words[0] in "+−±" for words in differences)
+    table = diff_table(tree, samples).set_index("measure")
+    assert table.loc["tokens", "a"] == tree.tokens_through_model
+    assert table.loc["distinct", "b"] == len(set(texts_of(samples)))
 
 
 def test_a_path_in_both_runs_has_a_weight_in_each() -> None:
@@ -132,17 +143,6 @@ def test_a_path_in_both_runs_has_a_weight_in_each() -> None:
     assert math.fsum(in_b) == pytest.approx(1, abs=1e-5)
 
 
-def test_equal_independent_texts_are_one_path_with_their_total_weight() -> None:
-    run = grown(TableModel([[0.5, 0.5], [0.5, 0.5]]), policy="independent", max_paths=200, seed=1)
-    counts = Counter(texts_of(run))
-    both = merge(run, run)
-    leaves = [path for path in both.run.paths if not path.children]
-    assert len(leaves) == len(counts) < 200
-    for leaf in leaves:
-        text = tuple(token.id for token in both.run.tokens(leaf.id))
-        assert math.isclose(leaf.weight, counts[text] / 200)
-
-
 def test_independent_texts_fork_once_and_do_not_depend_on_their_number() -> None:
     """The first of these texts is that of a run that never forks."""
     model = TableModel(random_table(3, 5), stop_ids=[4])
@@ -152,6 +152,13 @@ def test_independent_texts_fork_once_and_do_not_depend_on_their_number() -> None
     assert [len(event.children) for event in many if isinstance(event, Forked)] == [8]
     texts = [list(texts_of(fold(events))) for events in (few, many)]
     assert texts[1][:3] == texts[0]
+    equal = grown(TableModel([[0.5, 0.5], [0.5, 0.5]]), policy="independent", max_paths=200)
+    both, counts = merge(equal, equal), Counter(texts_of(equal))
+    leaves = [path for path in both.run.paths if not path.children]
+    assert len(leaves) == len(counts) < 200, "equal texts are one path with their total weight"
+    for leaf in leaves:
+        text = tuple(token.id for token in both.run.tokens(leaf.id))
+        assert math.isclose(leaf.weight, counts[text] / 200)
     assert texts[0][:1] == [*texts_of(run_of(model, "0", CONFIG, entropy_threshold=20.0))]
     assert {leaf.weight for leaf in fold(many).leaves()} == {1 / 8}
 
@@ -168,11 +175,8 @@ def test_a_budget_is_the_number_of_texts_or_of_tokens_through_the_model() -> Non
         spent.append(run_of(model, "0 1", config).tokens_through_model)
         paid.append(tree.tokens_through_model)
     assert 0.9 < sum(spent) / sum(paid) < 1.1
-
-
-def test_all_tokens_of_a_text_but_the_last_go_through_the_model() -> None:
     run = grown(TableModel(random_table(5, 6)), entropy_threshold=20.0)
-    assert mean_tokens_per_text(run) == LENGTH - 1
+    assert mean_tokens_per_text(run) == LENGTH - 1, "all but the last"
     assert run.tokens_through_model == 2 + mean_tokens_per_text(run)
 
 
@@ -184,40 +188,12 @@ def test_the_computed_average_of_independent_samples_agrees_with_many_seeds() ->
     assert expected is not None
     seen = [
         measures_of(grown(model, policy="independent", max_paths=4, seed=seed))["explored"]
-        for seed in range(300)
+        for seed in range(200)
     ]
     error = 4 * statistics.stdev(seen) / math.sqrt(len(seen))
     low, high = expected
     assert low - error < statistics.mean(seen) < high + error
-
-
-def test_a_run_that_explored_little_gives_no_average_of_samples() -> None:
-    assert average_seen(fold(bundled("ball")), 12) is None
-
-
-def test_runs_of_different_prompts_are_said_to_share_nothing() -> None:
-    a, b = fold(bundled("market")), fold(bundled("coin"))
-    assert not same_prompt(a, b)
-    assert "different prompts" in takeaway_sentence(a, b)
-    assert same_prompt(fold(bundled("ball")), fold(bundled("original")))
-
-
-def test_a_what_if_run_has_no_seconds_to_compare() -> None:
-    events = bundled("market")
-    marked = [
-        structs.replace(event, what_if="exact") if isinstance(event, RunStarted) else event
-        for event in events
-    ]
-    rows = diff_rows(fold(events), fold(marked))
-    seconds = next(row for row in rows if row[0] == "seconds")
-    assert seconds[2:] == ("–", "–")
-
-
-def test_the_downloaded_table_has_the_numbers_of_both_runs() -> None:
-    a, b = fold(bundled("ball")), fold(bundled("long"))
-    table = diff_table(a, b).set_index("measure")
-    assert table.loc["tokens", "a"] == a.tokens_through_model
-    assert table.loc["distinct", "b"] == len(set(texts_of(b)))
+    assert average_seen(fold(bundled("ball")), 12) is None, "it explored little"
 
 
 COINS = BranchingConfig(
@@ -252,9 +228,7 @@ def texts(run: RunState) -> set[tuple[int, ...]]:
 
 
 @given(data=st.data())
-def test_the_tree_has_the_texts_of_both_runs(
-    data: st.DataObject, source: RunState, grow: Grow
-) -> None:
+def test_the_tree_has_the_texts_of_both_runs(data, source, grow):
     path = data.draw(st.sampled_from([one for one in source.paths if one.tokens]))
     index = data.draw(st.integers(0, len(path.tokens) - 1))
     candidate = data.draw(st.integers(-1, len(path.tokens[index].candidates) - 1))
@@ -291,30 +265,24 @@ def test_path_ids_do_not_change_while_the_run_grows_and_the_source_stays_unchang
             assert places.setdefault(one.id, first) in (first, ())
     assert versions == sorted(versions)
     assert before == source.paths
+    with pytest.raises(ValueError, match="does not continue"):
+        graft(source, source)
 
 
 def test_a_continuation_is_new_only_if_the_source_does_not_have_it(source: RunState) -> None:
     fork = next(one for one in source.paths if one.children)
     child = source.paths[fork.children[0]]
-    assert not is_new(source, source.continuation(child.id, source.tokens_before(child.id) + 0))
+    assert not is_new(source, source.continuation(child.id, source.tokens_before(child.id)))
     known = {source.paths[one].tokens[0].id for one in fork.children}
     for number, candidate in enumerate(child.tokens[0].candidates):
-        forced = source.continuation(child.id, source.tokens_before(child.id) + 0, number)
+        forced = source.continuation(child.id, source.tokens_before(child.id), number)
         assert is_new(source, forced) == (candidate.token not in known)
     leaf = source.leaves()[0]
-    assert is_new(
-        source, source.continuation(leaf.id, source.tokens_before(leaf.id) + len(leaf.tokens) - 1)
-    )
+    last = source.tokens_before(leaf.id) + len(leaf.tokens) - 1
+    assert is_new(source, source.continuation(leaf.id, last))
 
 
-def test_a_run_that_does_not_continue_the_source_is_refused(source: RunState) -> None:
-    with pytest.raises(ValueError, match="does not continue"):
-        graft(source, source)
-
-
-def test_the_board_is_sent_all_paths_with_their_sides_while_the_run_grows(
-    source: RunState, grow: Grow, forced: tuple[int, ...]
-) -> None:
+def test_the_board_is_sent_all_paths_with_their_sides_while_the_run_grows(source, grow, forced):
     events = grow(forced)
     half, whole = (
         graft_message(source, fold(events[:count]), "both") for count in (len(events) // 2, None)
@@ -336,18 +304,26 @@ def test_a_mean_of_three_seeds_by_hand() -> None:
     assert found.error == pytest.approx(math.sqrt(7 / 3))
     assert found.margin == pytest.approx(4.303 * math.sqrt(7 / 3))
     assert not found.excludes_zero
-
-
-def test_a_single_seed_has_no_interval_and_decides_nothing() -> None:
-    found = mean({7: 5.0})
-    assert found.margin is None
-    assert found.fresh(4) is None
-    assert not found.excludes_zero
-
-
-def test_seeds_that_agree_exclude_zero_unless_they_are_zero() -> None:
+    single = mean({7: 5.0})
+    assert single.margin is single.fresh(4) is None
+    assert not single.excludes_zero
     assert mean({1: 0.5, 2: 0.5}).excludes_zero
     assert not mean({1: 0.0, 2: 0.0}).excludes_zero
+    assert student(1) == 12.706
+    assert student(11) == student(10) > student(12), "the larger of two neighbouring quantiles"
+    assert student(10_000) == 1.980
+
+
+@pytest.mark.parametrize("seeds", [2, 8])
+def test_intervals_have_their_nominal_coverage(seeds: int) -> None:
+    """95% of intervals contain the true mean, or a fresh one; 0.02 is four standard errors."""
+    generator = np.random.default_rng(seeds)
+    own, other = 0, 0
+    for _ in range(2000):
+        found = mean(dict(enumerate(generator.normal(3.0, 2.0, seeds).tolist())))
+        own += abs(found.value - 3.0) <= found.margin
+        other += abs(found.value - generator.normal(3.0, 2.0, 6).mean()) <= found.fresh(6)
+    assert [own / 2000, other / 2000] == pytest.approx([0.95, 0.95], abs=0.02)
 
 
 def test_a_difference_is_paired_by_seed() -> None:
@@ -355,36 +331,5 @@ def test_a_difference_is_paired_by_seed() -> None:
     found = paired_difference(ours, theirs)
     assert (found.value, found.error, found.seeds) == (1.0, 0.0, 2)
     assert paired_difference(ours, {9: 1.0}) is None
-
-
-def test_student_takes_the_larger_of_two_neighbouring_quantiles() -> None:
-    assert student(1) == 12.706
-    assert student(11) == student(10) > student(12)
-    assert student(10_000) == 1.980
-
-
-@pytest.mark.parametrize("seeds", [2, 4, 8])
-def test_intervals_have_their_nominal_coverage(seeds: int) -> None:
-    """In 2,000 sweeps of normal values, 95% of intervals contain the true mean, or a fresh one.
-
-    The standard error of such a share is 0.5%; four standard errors are allowed.
-    """
-    generator = np.random.default_rng(seeds)
-    own, other = 0, 0
-    for _ in range(2000):
-        drawn = generator.normal(3.0, 2.0, seeds)
-        fresh = fmean(generator.normal(3.0, 2.0, 6))
-        found = mean(dict(enumerate(drawn.tolist())))
-        assert found.margin is not None
-        width = found.fresh(6)
-        own += abs(found.value - 3.0) <= found.margin
-        other += abs(found.value - fresh) <= width
-    assert own / 2000 == pytest.approx(0.95, abs=0.02)
-    assert other / 2000 == pytest.approx(0.95, abs=0.02)
-
-
-def test_a_difference_due_to_rounding_does_not_exclude_zero() -> None:
-    sums = {1: 0.1 + 0.2 + 0.3, 2: 0.1 + 0.2 + 0.3}
-    found = paired_difference(sums, {1: 0.3 + 0.2 + 0.1, 2: 0.3 + 0.2 + 0.1})
-    assert found is not None
-    assert not found.excludes_zero
+    sums, turned = dict.fromkeys((1, 2), 0.1 + 0.2 + 0.3), dict.fromkeys((1, 2), 0.3 + 0.2 + 0.1)
+    assert not paired_difference(sums, turned).excludes_zero, "it is due to rounding"

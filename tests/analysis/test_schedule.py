@@ -43,22 +43,19 @@ PASSES = (
 SCHEDULE = Schedule(2, PASSES)
 
 
-def test_the_seconds_of_the_passes_add_up() -> None:
+def test_the_times_of_a_schedule_worked_out_by_hand() -> None:
     assert SCHEDULE.ends == [1.0, 1.5, 3.5, 5.0, 5.5]
     assert SCHEDULE.seconds == 5.5
     assert SCHEDULE.start(2) == 1.5
     assert [one.tokens for one in PASSES] == [8, 2, 17, 5, 1]
     assert SCHEDULE.peak_kv_bytes == 110
     assert SCHEDULE.new_tokens == 2 + 4 + 2
-
-
-def test_the_time_to_first_token_includes_the_wait() -> None:
     assert SCHEDULE.first_token_passes() == {0: 0, 1: 0, 2: 3}
-    assert SCHEDULE.first_token_seconds() == {0: 1.0, 1: 1.0, 2: 5.0}
-
-
-def test_the_time_per_output_token_is_the_mean_time_between_steps() -> None:
+    assert SCHEDULE.first_token_seconds() == {0: 1.0, 1: 1.0, 2: 5.0}, "the wait counts"
     assert SCHEDULE.output_token_seconds() == pytest.approx({0: 0.5, 1: (5.0 - 1.0) / 3, 2: 0.5})
+    empty = Schedule(4, ())
+    assert (empty.seconds, empty.idle_share, empty.awaited_idle_share) == (0, 0, 0)
+    assert empty.segments() == empty.idle() == []
 
 
 def test_segments_join_passes_of_the_same_work() -> None:
@@ -80,18 +77,9 @@ def test_idle_slots_say_whether_a_run_waited() -> None:
     assert static.awaited_idle_share == pytest.approx(2 / 8)
     assert SCHEDULE.idle() == [Idle(1, 4, 4, False)]
     assert SCHEDULE.awaited_idle_share == 0
-
-
-def test_a_run_that_misses_a_pass_has_two_segments_and_its_slot_is_idle() -> None:
-    schedule = of_seconds(1, (prefill(0, 0, 5),), (), (decode(0, 0),))
-    assert [one.first for one in schedule.segments()] == [0, 2]
-    assert schedule.idle() == [Idle(0, 1, 1, False)]
-
-
-def test_the_numbers_of_an_empty_schedule_are_zero() -> None:
-    empty = Schedule(4, ())
-    assert (empty.seconds, empty.idle_share, empty.awaited_idle_share) == (0, 0, 0)
-    assert empty.segments() == empty.idle() == []
+    misses_one = of_seconds(1, (prefill(0, 0, 5),), (), (decode(0, 0),))
+    assert [one.first for one in misses_one.segments()] == [0, 2]
+    assert misses_one.idle() == [Idle(0, 1, 1, False)]
 
 
 def test_the_record_of_a_pass_agrees_with_its_events(embedded) -> None:
@@ -157,10 +145,6 @@ def test_every_slot_step_is_busy_or_idle(schedule: Schedule) -> None:
     assert sorted(busy + idle) == every
     assert schedule.idle_share == pytest.approx(len(idle) / len(every))
     assert schedule.awaited_idle_share == 0, "a free slot is taken at once"
-
-
-@given(schedules())
-def test_every_run_has_its_first_token_before_its_end(schedule: Schedule) -> None:
     first = schedule.first_token_seconds()
     for run, parts in schedule.by_run.items():
         assert schedule.start(parts[0][0]) < first[run] <= schedule.ends[parts[-1][0]]

@@ -1,4 +1,6 @@
-"""Semantic entropy: worked examples, agreement with enumeration on explored trees, standard errors."""
+"""Semantic entropy: worked examples, agreement with enumeration on explored trees, standard errors. Its
+attribution to forks: contributions add up to the whole on any tree.
+"""
 
 import math
 
@@ -6,19 +8,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from invented_runs import CARD, invented_run
+from invented_runs import CARD, appended, invented_run, predicted
 from made_runs import run_of
 from saying_model import STOP, exact_answers, flat_run, saying_model
 
 from eab.analysis.answer_rules import RULES
 from eab.analysis.answers import entropy, group_answers
-from eab.analysis.uncertainty import jackknife, semantic_entropy_of_runs, uncertainty
+from eab.analysis.uncertainty import (
+    attribute_to_forks,
+    jackknife,
+    semantic_entropy_of_runs,
+    uncertainty,
+)
 from eab.config import BranchingConfig
 from eab.engine.models.base import LanguageModel
-from eab.run import fold
+from eab.run import RunState, fold
+from eab.run.events import Event, Forked, PathFinished, RunStarted
 
 LN2, LN3 = math.log(2), math.log(3)
-DRAWS = 200  # in the test of the standard error
 
 
 def test_the_estimators_on_a_worked_example() -> None:
@@ -39,13 +46,10 @@ def test_the_estimators_on_a_worked_example() -> None:
     possible = 64 * math.log(CARD.vocab_size)  # ln of the number of texts of at most 64 tokens
     assert high == pytest.approx(1.5 * LN2 + 0.5 * possible)  # the unseen half over all of them
     assert (scores.texts, scores.reason) == (3, "")
-
-
-def test_undecided_leaves_count_only_at_the_fork_before_them() -> None:
     run = flat_run([("a", 0.3, 0.25, True), ("b", 0.3, 0.5, True), ("c", 0.4, 0.2, False)])
     scores = uncertainty(run, group_answers(run))
-    assert scores.discrete == pytest.approx(LN2)
-    assert scores.semantic == pytest.approx(entropy([0.3, 0.3, 0.4]))  # its first word decides it
+    assert scores.discrete == pytest.approx(LN2), "an undecided leaf does not count, but for"
+    assert scores.semantic == pytest.approx(entropy([0.3, 0.3, 0.4])), "the fork before it"
     assert scores.predictive == pytest.approx(1.5 * LN2)
     assert group_answers(run).unfinished == pytest.approx(0.4)
 
@@ -62,9 +66,7 @@ def test_undecided_leaves_count_only_at_the_fork_before_them() -> None:
         ([("a", 0.5, 0.5, True)] * 2, "independent", ""),
     ],
 )
-def test_an_entropy_that_was_not_measured_is_none_with_a_reason(
-    texts: list[tuple[str, float, float, bool]], policy: str, reason: str
-) -> None:
+def test_an_entropy_that_was_not_measured_is_none_with_a_reason(texts, policy, reason):
     run = flat_run(texts, policy)
     scores = uncertainty(run, group_answers(run))
     assert scores.reason == reason
@@ -76,9 +78,7 @@ def test_an_entropy_that_was_not_measured_is_none_with_a_reason(
 
 
 @pytest.mark.parametrize("branch_factor", [2, 3])
-def test_the_branch_factor_does_not_cap_the_entropy_where_a_fork_decides(
-    branch_factor: int, embedded: LanguageModel
-) -> None:
+def test_the_branch_factor_does_not_cap_the_entropy_where_a_fork_decides(branch_factor, embedded):
     """A die with six sides: every token is an answer, and the probabilities of all are known."""
     config = BranchingConfig(
         branch_factor=branch_factor, max_new_tokens=8, max_paths=12, entropy_threshold=0.5
@@ -130,25 +130,18 @@ def test_runs_are_pooled_before_they_are_grouped() -> None:
 
 def test_the_standard_error_is_the_spread_of_repeated_estimates() -> None:
     """For 40 draws from (0.7, 0.2, 0.1), the mean error is within 25% of the spread."""
-    draws = np.random.default_rng(5).choice(3, size=(DRAWS, 40), p=[0.7, 0.2, 0.1])
+    draws = np.random.default_rng(5).choice(3, size=(200, 40), p=[0.7, 0.2, 0.1])
     found = [jackknife([{int(answer): 1.0} for answer in row]) for row in draws]
-    spread = float(np.std([one.value for one in found if one.value is not None], ddof=1))
-    errors = [one.standard_error for one in found if one.standard_error is not None]
-    assert len(errors) == DRAWS
-    assert float(np.mean(errors)) == pytest.approx(spread, rel=0.25)
+    spread = np.std([one.value for one in found], ddof=1)
+    assert np.mean([one.standard_error for one in found]) == pytest.approx(spread, rel=0.25)
 
 
 @settings(max_examples=30)
 @given(chain=st.integers(0, 10**6), length=st.integers(1, 2))
-def test_all_estimates_are_exact_on_a_tree_whose_texts_have_all_been_explored(
-    chain: int, length: int
-) -> None:
+def test_all_estimates_are_exact_on_a_tree_whose_texts_have_all_been_explored(chain, length):
     model = saying_model(chain)
     config = BranchingConfig(
-        entropy_threshold=0.0,
-        branch_factor=STOP + 1,
-        max_paths=256,
-        max_new_tokens=length,
+        entropy_threshold=0.0, branch_factor=STOP + 1, max_paths=256, max_new_tokens=length
     )
     run = run_of(model, "0", config)
     scores = uncertainty(run, group_answers(run))
@@ -179,3 +172,67 @@ def test_scores_of_any_run_are_finite_and_ordered(seed: int, steps: int, paths: 
     assert scores.length_normalised is not None
     assert scores.predictive is not None
     assert 0 <= scores.length_normalised <= scores.predictive + 1e-12
+
+
+# path: its parent, its weight, the text of its token
+TREE = {
+    1: (0, 0.6, " I think it is"),
+    2: (0, 0.4, " It is"),
+    3: (1, 0.3, " Paris"),
+    4: (1, 0.3, " paris."),
+    5: (2, 0.2, " Rome"),
+    6: (2, 0.2, " Lyon"),
+}
+
+
+def two_level_run() -> RunState:
+    """The first fork separates Paris from the rest. Below it, one fork words Paris, one decides."""
+    events: list[Event] = [RunStarted("p", (0,), ("p",), CARD, BranchingConfig(), 1.0)]
+    for step, parents in enumerate([(0,), (1, 2)]):
+        for parent in parents:
+            born = tuple(path for path, (its_parent, *_) in TREE.items() if its_parent == parent)
+            weights = tuple(TREE[path][1] for path in born)
+            fork = Forked(step, parent, born, weights, born[0])
+            events += [predicted(step, parent, 1.0), fork]
+            for path in born:
+                share = TREE[path][1] / math.fsum(weights)
+                events.append(appended(step, path, path, TREE[path][2], math.log(share)))
+    return fold([*events, *(PathFinished(1, path, "stop") for path in (3, 4, 5, 6))])
+
+
+def test_a_worked_example() -> None:
+    """One branch of the first fork leads only to two wordings of Paris."""
+    run = two_level_run()
+    last_word = group_answers(
+        run, "text", lambda _, one, other: RULES["exact"]("", one.split()[-1], other.split()[-1])
+    )
+    assert [one.estimate for one in last_word.ranked] == pytest.approx([0.6, 0.2, 0.2])
+    first, below, wording = attribute_to_forks(run, last_word)
+    assert (first.path, below.path, wording.path) == (0, 2, 1)
+    assert first.information == pytest.approx(entropy([0.6, 0.4]))
+    assert first.contribution == 1.0  # all of the entropy of its tokens
+    assert first.decisiveness == pytest.approx(1.0)
+    assert below.weight == pytest.approx(0.4)
+    assert below.information == pytest.approx(math.log(2))
+    assert (wording.weight, wording.branch_entropy) == pytest.approx((0.6, math.log(2)))
+    assert wording.contribution == pytest.approx(0.0)
+    assert wording.decisiveness == pytest.approx(0.0)
+
+
+def test_a_branch_without_an_answer_is_ignored() -> None:
+    run = flat_run([("a", 0.5, 0.5, True), ("b", 0.5, 0.4, False)])
+    assert attribute_to_forks(run, group_answers(run)) == ()
+
+
+@given(st.integers(0, 500), st.integers(0, 20), st.integers(1, 12), st.floats(0, 1))
+def test_the_contributions_add_up_in_any_run_even_after_pruning(seed, steps, paths, until):
+    events = invented_run(seed, steps, paths)
+    run = fold(events[: max(1, int(until * len(events)))])
+    for part in ("text", "sentence"):
+        answers = group_answers(run, part)
+        forks = attribute_to_forks(run, answers)
+        total = math.fsum(fork.weight * fork.information for fork in forks)
+        weights = [sum(run.paths[leaf].weight for leaf in one.leaves) for one in answers.ranked]
+        assert total == pytest.approx(entropy(weights), abs=1e-9)
+        assert all(0 <= fork.weight <= 1 + 1e-9 for fork in forks)
+        assert all(0 <= fork.information <= fork.branch_entropy + 1e-9 for fork in forks)

@@ -1,6 +1,7 @@
 """The library object: one import, samples from `generate`, events from `stream`."""
 
 import copy
+import os
 import re
 import subprocess
 import sys
@@ -257,6 +258,29 @@ WITHOUT_TORCH = [
     "import importlib, pkgutil, eab.figures as f",
     "for m in pkgutil.iter_modules(f.__path__): importlib.import_module('eab.figures.' + m.name)",
 ]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "1000"),
+        ({"GOMP_SPINCOUNT": "7"}, "7"),
+        ({"OMP_WAIT_POLICY": "active"}, "None"),
+    ],
+)
+def test_threads_spin_briefly_unless_the_user_has_decided_how_they_wait(given, expected):
+    without = {
+        k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    }
+    code = "import eab, os; print(os.environ.get('GOMP_SPINCOUNT'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=without | given,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == expected
 
 
 def test_finding_models_and_reading_or_drawing_a_run_does_not_import_torch():

@@ -90,6 +90,16 @@ def test_a_box_of_several_texts_is_read_and_navigated_as_its_heaviest_text(still
     assert shown.selected()["path"] == heaviest
 
 
+def test_in_a_narrow_picture_texts_are_shortened_before_others_are_folded(still: Boards) -> None:
+    run = bundled_run("cake")
+    shown = still(run)
+    shown.keys("End")
+    for width, height in ((728, 560), (728, 720), (700, 640), (860, 560)):
+        shown.page.set_viewport_size({"width": width, "height": height})
+        shown.page.wait_for_timeout(150)
+        assert shown.drawn_paths() == {path.id for path in run.paths if path.tokens}, width
+
+
 def test_search_finds_a_word_that_its_box_does_not_show(still: Boards) -> None:
     run = bundled_run("capital")
     shown = still(run)

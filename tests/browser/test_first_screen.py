@@ -94,6 +94,14 @@ def test_on_a_phone_the_first_screen_has_the_texts_below_few_controls(open_page:
     until_attached(token.click, page.locator(".eab .drawer:visible .inspector"))
 
 
+@pytest.mark.parametrize("width", [776, pytest.param(880, marks=pytest.mark.slow)])
+def test_on_a_tablet_run_stands_beside_the_menu(open_page: OpenPage, width: int) -> None:
+    page = on_phone(open_page, width, 1024)
+    run = place(page, ".st-key-run_button button")
+    assert run["x"] + run["width"] <= place(page, "[data-testid=stMainMenu]")["x"]
+    expect_controls_uncovered(page)
+
+
 def test_on_a_phone_in_landscape_the_sidebar_leaves_the_width_to_the_texts(
     open_page: OpenPage,
 ) -> None:

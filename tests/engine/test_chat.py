@@ -14,16 +14,11 @@ from eab.engine.loop import event_stream
 from eab.engine.request import continue_from
 from eab.engine.what_if.resimulate import resimulate
 from eab.errors import ConfigError, ModelError, PromptError
-from eab.labs.tuning.grid import Grid
-from eab.labs.tuning.measure import Measurement
-from eab.labs.tuning.prompt_sets import read_prompts
-from eab.labs.tuning.sweeping import sweep
 from eab.run import RunState, fold, record
 from eab.share.exports import as_python
 
 USER, ANSWER = Message("user", "w5 w6"), Message("assistant", "w7 w8")
 SYSTEM = Message("system", "w9")
-KEEPING = Measurement(keep_runs=True)
 SHORT = {"max_new_tokens": 5, "max_paths": 4, "entropy_threshold": 1.0}
 
 
@@ -46,9 +41,7 @@ def as_dicts(*messages: Message) -> list[dict[str, str]]:
     ],
     ids=lambda value: " ".join(map(str, value))[:40],
 )
-def test_a_chat_becomes_the_tokens_of_its_template(
-    eab: EntropyAdaptiveBranching, messages: list[Message], tokens: tuple[int, ...]
-) -> None:
+def test_a_chat_becomes_the_tokens_of_its_template(eab, messages, tokens):
     started = eab.run(as_dicts(*messages)).started
     assert started.prompt_tokens == tokens
     assert started.messages == tuple(messages)
@@ -59,9 +52,7 @@ def decisions(run: RunState) -> list[Any]:
     return [(path.children, [token.id for token in path.tokens]) for path in run.paths]
 
 
-def test_a_prompt_and_a_system_message_equal_the_same_messages(
-    eab: EntropyAdaptiveBranching,
-) -> None:
+def test_a_prompt_and_a_system_message_equal_the_same_messages(eab):
     for settings, messages in ({}, [USER]), ({"system": "w9"}, [SYSTEM, USER]):
         written, chat = eab.run("w5 w6", **settings), eab.run(messages)
         assert decisions(written) == decisions(chat)
@@ -91,25 +82,14 @@ def test_messages_survive_everything_that_repeats_a_run(eab: EntropyAdaptiveBran
     leaf = run.leaves()[0].id
     continued = run.continuation(leaf, run.tokens_before(leaf))
     request = continue_from(eab.model, run.started, continued, run.started.config)
-    assert (request.messages, request.prompt) == ((SYSTEM, USER), "w5 w6")
+    assert replace(request, continued=(3,)).messages == request.messages == (SYSTEM, USER)
+    assert request.prompt == "w5 w6"
     grown = fold(event_stream(eab.model, request)).started
     assert grown.prompt_tokens == (*run.started.prompt_tokens, *continued)
     again: dict[str, Any] = {}
     program = as_python(run.started).replace("run = explorer.run(", "run = list(")
     exec(program.split("for sample")[0].replace(repr(run.started.model.name), "'embedded'"), again)
     assert again["run"] == as_dicts(SYSTEM, USER)
-
-
-def test_a_line_of_a_sweep_may_be_a_chat(eab: EntropyAdaptiveBranching, tmp_path: Any) -> None:
-    file = tmp_path / "chats.jsonl"
-    lines = [{"messages": as_dicts(SYSTEM, USER)}, {"prompt": "w5 w6"}]
-    file.write_text("\n".join(map(json.dumps, lines)))
-    grid = Grid({}, BranchingConfig(**SHORT))
-    chat, written = read_prompts(str(file))
-    assert chat.request(grid.base) == Request("", grid.base, messages=(SYSTEM, USER))
-    steps = [*sweep(eab.model, [chat, written], grid, folder=tmp_path, measurement=KEEPING)]
-    files = [tmp_path / str(cell.run_file) for step in steps for cell in step.cells]
-    assert {fold(record.load(file)).started.messages for file in files} == {(SYSTEM, USER), ()}
 
 
 @pytest.mark.parametrize(
@@ -129,15 +109,9 @@ def test_messages_that_cannot_be_run_are_refused_with_the_reason(
         eab.run(messages, **settings)
 
 
-def test_a_model_without_a_template_takes_no_messages(twins: Any) -> None:
+def test_who_can_take_messages(twins: Any) -> None:
     with pytest.raises(ModelError, match="llama has no chat template, which messages require"):
         next(event_stream(twins("llama").ours, Request("", BranchingConfig(), messages=(USER,))))
-
-
-def test_a_request_has_either_a_prompt_or_messages() -> None:
-    request = Request("", BranchingConfig(), messages=(SYSTEM, USER))
-    assert request.prompt == "w5 w6"
-    assert replace(request, continued=(3,)).messages == request.messages
     with pytest.raises(PromptError, match="give only one of them"):
         Request("other", BranchingConfig(), messages=(USER,))
 
@@ -158,8 +132,8 @@ def test_the_command_line_reads_messages_from_a_file_or_from_standard_input(tmp_
     assert found[0]["samples"] == found[1]["samples"]
 
 
-@pytest.mark.parametrize("arguments", [["Hi", "--messages", "x.json"], []], ids=str)
-def test_the_command_line_needs_a_prompt_or_messages(arguments: list[str]) -> None:
-    result = eab_here("run", *arguments)
-    assert result.returncode == 2
-    assert "--messages; give one of them" in result.stderr
+def test_the_command_line_needs_a_prompt_or_messages() -> None:
+    for arguments in (["Hi", "--messages", "x.json"], []):
+        result = eab_here("run", *arguments)
+        assert result.returncode == 2
+        assert "--messages; give one of them" in result.stderr

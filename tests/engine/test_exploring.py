@@ -1,10 +1,12 @@
 """Texts that a run did not write: explored ones narrow the bounds, and anybody can ask about one."""
 
 import math
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from eab import EntropyAdaptiveBranching, Run
 from eab.analysis.label_rules import labelled_by
@@ -33,16 +35,16 @@ def exact(model, has):
 
 @pytest.mark.parametrize("policy", ["fair", "arithmetic", "independent", "stochastic-beam"])
 def test_bounds_hold_and_shrink_and_weights_stay(policy):
-    model, rules = chain(), {"two": " 2", "many": lambda text: text.count(" 1") >= 2}
+    model = chain()
     two = exact(model, lambda text: " 2" in text and text.count(" 1") < 2)  # the later rule counts
-    truth = {"two": two, "many": exact(model, rules["many"])}
+    truth = {"two": two, "many": exact(model, RULES["many"])}
     explorer = EntropyAdaptiveBranching(model, policy=policy, max_paths=4, **EXACT)
-    for seed in range(20):
+    for seed in range(8):
         run = explorer.run([0], seed=seed)
-        found = [run.labelled(rules)]
+        found = [run.labelled(RULES)]
         for until in (0.5, 0.2, 0.05):
-            run = explorer.explore(run, rules, until=until, most=1000)
-            found.append(run.labelled(rules))
+            run = explorer.explore(run, RULES, until=until, most=1000)
+            found.append(run.labelled(RULES))
             assert found[-1].unexplored <= until + 1e-6
             assert sum(sample.weight for sample in run.samples) == pytest.approx(1)
         for name, probability in truth.items():
@@ -52,31 +54,23 @@ def test_bounds_hold_and_shrink_and_weights_stay(policy):
                 assert after.low <= after.estimate <= after.high
 
 
-def test_when_all_is_explored_every_probability_is_exact():
-    model = chain(8)
-    explorer = EntropyAdaptiveBranching(model, max_paths=2, **EXACT)
-    run = explorer.explore(explorer.run([0]), until=0, most=1000)
-    texts = {sample.token_ids: sample for sample in (*run.samples, *run.explored)}
-    for text, probability in model.all_texts(0, LENGTH):
-        assert math.exp(texts[tuple(text)].log_prob) == pytest.approx(probability)
-    assert run.labelled({}.get).unexplored == pytest.approx(0, abs=1e-6)
-
-
-def test_explored_texts_and_those_of_other_seeds_are_answers_too():
+def test_when_all_is_explored_probabilities_and_answers_are_exact():
     model = chain(8)
     explorer = EntropyAdaptiveBranching(model, max_paths=2, **EXACT)
     run = explorer.run([0])
-    before = run.answers()
-    after = explorer.explore(run, until=0, most=1000).answers()
-    assert before.explored < after.explored
-    assert after.explored == pytest.approx(1, abs=1e-6)
+    whole = explorer.explore(run, until=0, most=1000)
+    texts = {sample.token_ids: sample for sample in (*whole.samples, *whole.explored)}
+    for text, probability in model.all_texts(0, LENGTH):
+        assert math.exp(texts[tuple(text)].log_prob) == pytest.approx(probability)
+    before, after = run.answers(), whole.answers()
+    assert before.explored < after.explored == pytest.approx(1, abs=1e-6)
     for answer in after.ranked:
         probability = exact(model, lambda text, name=answer.name: text.strip() == name)
         assert answer.low == pytest.approx(probability, abs=1e-6)
         assert answer.texts >= len(answer.leaves)
     assert sum(len(answer.leaves) for answer in after.ranked) == len(run.leaves())
     assert {*after.decided} == {*before.decided}
-    table = explorer.explore(run, until=0, most=1000).to_pandas()
+    table = whole.to_pandas()
     assert table["path"].isna().sum() == (table["weight"] == 0).sum() > 0
     together = repeated(run, model).answers()
     assert together.explored > before.explored
@@ -187,8 +181,6 @@ def test_a_stopped_run_is_not_explored():
 
 @pytest.mark.parametrize("change", [{"path": 99}, {"kept": 99}, {"path": 1, "kept": 0}])
 def test_a_file_with_a_scored_text_at_no_place_is_refused(change):
-    from msgspec import structs
-
     explorer = EntropyAdaptiveBranching(chain(), max_paths=4, **EXACT)
     run = explorer.explore(explorer.run([0], seed=1), most=1, until=0)
     events = [
@@ -212,13 +204,28 @@ def told(events):
 RULES = {"two": " 2", "many": lambda text: text.count(" 1") >= 2}
 
 
+def summed(samples):
+    """The weight of each text that has one."""
+    weights = Counter()
+    for each in samples:
+        weights[each.token_ids] += each.weight
+    return +weights
+
+
 @pytest.mark.parametrize("policy", ["fair", "arithmetic", "independent", "stochastic-beam"])
 def test_a_repeated_run_says_what_its_eight_runs_say_together(policy):
     model = chain()
     explorer = EntropyAdaptiveBranching(model, policy=policy, max_paths=4, **EXACT)
     runs = [explorer.run([0], seed=seed) for seed in range(8)]
-    one = repeated(runs[0], model)
+    events = [*repeat(model, runs[0].events, range(1, 8), runs[0].started.config)]
+    shares = [event.share for event in events if isinstance(event, Progressed)]
+    assert len(shares) < 7 * runs[0].forward_passes / 3, "the runs share their passes"
+    assert shares == sorted(shares)
+    one = Run([*before_end(runs[0].events), *told(events)])
     assert one.samples == runs[0].samples
+    for run in runs[1:]:
+        texts = one.repeats[run.started.config.seed]
+        assert summed(texts) == pytest.approx(summed(run.samples))
     together, found = labelled_by(runs, RULES), one.labelled(RULES)
     assert found.runs == 8
     assert found.unexplored == pytest.approx(together.unexplored, abs=1e-9)
@@ -266,35 +273,11 @@ def test_a_run_that_is_not_all_there_is_no_estimate_but_narrows_the_bounds():
     assert cut.labelled(RULES).unexplored <= run.labelled(RULES).unexplored
     assert more_seeds(cut) == [3, 4, 5, 6, 7, 8]
     assert more_seeds(whole) == [3, 4, 5, 6, 7]
-
-
-def test_repeating_shares_passes_and_the_prompt():
-    explorer = EntropyAdaptiveBranching("embedded", preset="balanced", max_new_tokens=12)
-    run, model = explorer.run("Once upon a time there was"), explorer.model
-    events = [*repeat(model, run.events, range(1, 8), run.started.config)]
-    passes = [event for event in events if isinstance(event, Progressed)]
-    assert len(passes) < 7 * run.forward_passes / 3
-    assert [event.share for event in passes] == sorted(event.share for event in passes)
-    grown = Run([*before_end(run.events), *told(events)])
-    for seed, texts in grown.repeats.items():
-        alone = explorer.run("Once upon a time there was", seed=seed)
-        weights = {each.token_ids: each.weight for each in texts if each.weight}
-        assert weights == pytest.approx({each.token_ids: each.weight for each in alone.samples})
-
-
-def test_the_library_repeats_a_run_and_a_greedy_run_stays_as_it_is():
-    model = chain()
-    explorer = EntropyAdaptiveBranching(model, max_paths=4, **EXACT)
-    run = explorer.run([0])
     assert explorer.repeat(run).events == repeated(run, model).events
     greedy = explorer.run([0], policy="greedy")
+    assert more_seeds(greedy) == []
     assert explorer.repeat(greedy).samples == greedy.samples
     assert not explorer.repeat(greedy).repeats
-
-
-def test_a_greedy_run_has_no_other_seeds():
-    run = EntropyAdaptiveBranching(chain(), policy="greedy", **EXACT).run([0])
-    assert more_seeds(run) == []
 
 
 def test_the_drawn_branch_of_a_fork_stays_one_beside_a_given_text():

@@ -1,4 +1,4 @@
-"""The order in which queued runs start."""
+"""The order in which queued runs start, and which continue when KV memory runs short."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.engine.fairness import FairQueue
+from eab.engine.fairness import FairQueue, runs_that_fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,18 +37,11 @@ def test_every_owners_first_run_comes_before_any_owners_second(came: str, order:
     queue = queue_of(came)
     assert owners(queue.entries) == order
     assert owners(queue.pop() for _ in order) == order
-
-
-def test_an_owner_who_just_had_a_turn_comes_after_one_who_had_none() -> None:
-    queue = queue_of("aa")
-    assert queue.pop().owner == "a"
-    queue.add(Asked("b"))
-    assert owners(queue.entries) == "ba"
-    queue = queue_of("a")
-    queue.pop()
-    queue.add(Asked("a"))
-    queue.add(Asked("b"))
-    assert owners(queue.entries) == "ba"
+    had_a_turn = queue_of("a")
+    had_a_turn.pop()
+    for owner in "ab":
+        had_a_turn.add(Asked(owner))
+    assert owners(had_a_turn.entries) == "ba"
 
 
 def test_withdrawn_entries_cost_nothing() -> None:
@@ -83,6 +76,9 @@ def test_the_order_is_fair_and_stable_and_loses_no_run(steps: list[str | None]) 
             queue.add(came[-1])
             others = [one for one in queue.entries if one is not came[-1]]
             assert others == before, "a new run changes nobody's order"
+            ahead = Counter(one.owner for one in queue.entries[: queue.entries.index(came[-1])])
+            if owner not in {one.owner for one in (*before, *started)}:
+                assert max(ahead.values(), default=0) <= 1, "at most one of each other owner"
     while queue.entries:
         started.append(queue.pop())
     assert Counter(map(id, started)) == Counter(map(id, came))
@@ -92,17 +88,54 @@ def test_the_order_is_fair_and_stable_and_loses_no_run(steps: list[str | None]) 
         ]
 
 
-@given(STEPS, st.integers(1, 6))
-def test_at_most_one_run_of_each_other_owner_starts_before_a_waiting_run(
-    steps: list[str | None], busy: int
-) -> None:
-    queue = queue_of("z" * busy)
-    for owner in steps:
-        if owner is None and queue.entries:
-            queue.pop()
-        elif owner is not None:
-            queue.add(Asked(owner))
-    own = Asked("new")
-    queue.add(own)
-    before = Counter(one.owner for one in queue.entries[: queue.entries.index(own)])
-    assert all(count <= 1 for count in before.values())
+@dataclass(eq=False)
+class Rows:
+    """A run that holds `held` bytes and grows by `grows`; its `fixed` bytes cannot be freed."""
+
+    held: int
+    grows: int
+    fixed: int = 0
+
+    @property
+    def kv_held(self) -> int:
+        return self.fixed + self.held
+
+    @property
+    def kv_next(self) -> int:
+        return self.kv_held + self.grows
+
+    def preempt(self) -> None:
+        self.held = 0
+
+
+def test_the_youngest_run_pauses_first_and_is_freed_only_if_that_is_not_enough():
+    first, second, third = runs = [Rows(10, 2), Rows(10, 2), Rows(10, 2)]
+    assert runs_that_fit(runs, 36) == runs
+    assert runs_that_fit(runs, 34) == [first, second]
+    assert third.held == 10
+    assert runs_that_fit(runs, 33) == [first, second]
+    assert third.held == 0
+    assert runs_that_fit(runs, 20) == [first]
+    assert second.held == 0
+    assert runs_that_fit(runs, 1) == [first], "the oldest always goes on"
+
+
+@given(
+    st.lists(
+        st.builds(Rows, st.integers(0, 20), st.integers(0, 9), st.sampled_from([0, 0, 5])),
+        min_size=1,
+    ),
+    st.integers(0, 200),
+)
+def test_the_runs_that_continue_fit_and_none_is_freed_without_need(runs, limit):
+    before = [run.held for run in runs]
+    going = runs_that_fit(runs, limit)
+    paused = runs[len(going) :]
+    assert going == runs[: len(going)] != []
+    after = sum(run.kv_next for run in going) + sum(run.kv_held for run in paused)
+    assert after <= limit or len(going) == 1
+    assert [run.held for run in going] == before[: len(going)]
+    if paused:  # with the oldest paused run, too, they would not fit unless others lost rows
+        whole = sum(run.kv_next for run in runs[: len(going) + 1])
+        held = sum(run.fixed + rows for run, rows in zip(runs, before, strict=True))
+        assert whole + held > limit

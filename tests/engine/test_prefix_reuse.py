@@ -18,16 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from neutral_explorer import neutral_explorer
-from served_together import (
-    BASE,
-    LONG,
-    REQUESTS,
-    alone,
-    draft_for,
-    same,
-    serve_all,
-    unweighted,
-)
+from served_together import BASE, LONG, REQUESTS, alone, draft_for, same, serve_all, unweighted
 
 import eab
 from eab.board.messages import board_message
@@ -43,7 +34,7 @@ from eab.engine.what_if.resimulate import resimulate
 from eab.errors import MemoryLimitError
 from eab.figures.captions import cost_sentence
 from eab.figures.kv_memory import memory_words
-from eab.run import fold
+from eab.run import RunState, fold
 from eab.run.events import Event, KvMeasured, RunEnded, StepTimed
 
 ROWS = ("rows_shared", "rows_private", "rows_independent", "paths")
@@ -79,6 +70,12 @@ def nothing_is_held(prefixes: PrefixCache) -> bool:
     return not any(segment.readers for segment in prefixes.segments())
 
 
+@pytest.mark.slow
+def test_any_order_of_submits_stops_and_evictions(twins):
+    Reused.twins = staticmethod(twins)
+    run_state_machine_as_test(Reused, settings=settings(max_examples=30, stateful_step_count=25))
+
+
 @pytest.mark.parametrize("family", ["qwen2", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_every_kind_of_run_decides_the_same_with_and_without_the_prefix_cache(twins, family):
     """All requests run together, three times each: later runs find what the first ones leave."""
@@ -106,6 +103,8 @@ def test_a_prompt_is_computed_once(twins, attention):
     usage = next(event.usage for event in again if isinstance(event, KvMeasured))
     assert usage.tokens_reused == prompt - 1
     assert usage.rows_reused == (prompt - 1 if attention == "sliced" else 0)
+    what_ifs = [resimulate(events, 2.5).events for events in (first, again)]
+    assert_decides_as(*what_ifs)
 
 
 def test_runs_with_the_same_prompt_wait_for_the_first_one(twins):
@@ -121,14 +120,23 @@ def test_runs_with_the_same_prompt_wait_for_the_first_one(twins):
         assert_decides_as(events, alone(model, request))
     usage = next(event.usage for event in served[1] if isinstance(event, KvMeasured))
     assert usage.other_runs == 4
-
-
-def test_scopes_do_not_wait_for_each_other_and_share_nothing(twins):
-    model = twins("llama").ours
+    assert_is_shown(model, *map(fold, served[:2]), others=4)
     scheduler = Scheduler(model, prefixes=prefixes_of(model))
     handles = [scheduler.submit(Request(LONG, BASE), scope=scope) for scope in "ab"]
     served = serve_all(scheduler, handles)
-    assert tokens_computed(served[0]) == tokens_computed(served[1])
+    assert tokens_computed(served[0]) == tokens_computed(served[1]), "scopes share nothing"
+
+
+def assert_is_shown(model: Any, first: RunState, run: RunState, others: int) -> None:
+    """The board and the sentences name the rows that other runs also read."""
+    rows = len(run.started.prompt_tokens) - 1
+    for each, reused in ((first, 0), (run, rows * model.kv_shape.row_bytes)):
+        assert {step["reused"] for step in board_message(each)["steps"]} == {reused}
+    words = memory_words(run, run.steps[1].kv)
+    assert words.endswith(f"is in the prefix cache, read by {others} other runs, too.")
+    assert "nothing to share" not in words
+    assert f" {rows} tokens of the prompt were in the prefix cache" in cost_sentence(run)
+    assert "before" not in cost_sentence(first)
 
 
 def test_no_run_waits_for_rows_that_will_not_be_kept(twins):
@@ -171,18 +179,6 @@ def test_preempted_runs_continue_after_the_prefix_they_hold(monkeypatch, twins, 
         assert fold(events).tokens_reused > 50
         assert_decides_as(events, alone(model, request))
     assert sum(handle.preemptions for handle in handles) > 0
-
-
-def test_runs_may_take_the_memory_of_segments_without_readers(twins):
-    model = twins("llama").ours
-    prefixes = prefixes_of(model)
-    mib = 150 * model.kv_shape.row_bytes / 2**20
-    for prompt in (LONG, PROMPT, " ".join(LONG.split()[::-1])):
-        scheduler = Scheduler(model, kv_limit_mib=mib, prefixes=prefixes)
-        (events,) = serve_all(scheduler, [scheduler.submit(Request(prompt, BASE))])
-        assert events[-1].reason == "finished"
-        assert scheduler.kv_held == 0
-    assert prefixes.bytes_held <= 150 * model.kv_shape.row_bytes
 
 
 @cache
@@ -265,12 +261,6 @@ class Reused(RuleBasedStateMachine):
         assert nothing_is_held(self.prefixes)
 
 
-@pytest.mark.slow
-def test_any_order_of_submits_stops_and_evictions(twins):
-    Reused.twins = staticmethod(twins)
-    run_state_machine_as_test(Reused, settings=settings(max_examples=40, stateful_step_count=25))
-
-
 def test_an_explorer_keeps_what_its_calls_compute(twins):
     model = twins("llama").ours
     settings = {"max_new_tokens": 6, "max_paths": 4}
@@ -288,8 +278,9 @@ def test_an_explorer_keeps_what_its_calls_compute(twins):
     ]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("weights", ["as-loaded", "int8"])
+@pytest.mark.parametrize(
+    ("dtype", "weights"), [("float32", "as-loaded"), ("bfloat16", "as-loaded"), ("float32", "int8")]
+)
 def test_in_lower_precision_entropies_agree_within_rounding(dtype, weights):
     """The text is part of the prompt, so that no draw near a boundary can go another way."""
     model = load_model("embedded", dtype=dtype, weights=weights)
@@ -320,29 +311,3 @@ def test_rows_that_are_read_in_place_count_towards_the_limit_of_a_run(twins):
     second.prepare([0], [[2] * 20])
     with pytest.raises(MemoryLimitError):
         second.prepare([0], [[3]])
-
-
-def test_a_run_that_reused_its_prompt_can_be_resimulated(twins):
-    model = twins("llama").ours
-    prefixes, request = prefixes_of(model), Request(LONG, replace(BASE, entropy_threshold=1.0))
-    runs = [list(event_stream(model, request, prefixes=prefixes)) for _ in range(2)]
-    first, again = (resimulate(events, 2.5) for events in runs)
-    assert_decides_as(again.events, first.events)
-
-
-def test_the_board_shows_the_rows_that_other_runs_also_read(twins):
-    model = twins("llama").ours
-    scheduler = Scheduler(model, prefixes=prefixes_of(model))
-    asked = [Request(LONG, replace(BASE, seed=seed)) for seed in range(3)]
-    served = serve_all(scheduler, [scheduler.submit(request) for request in asked])
-    first, run, _ = map(fold, served)
-    rows = len(run.started.prompt_tokens) - 1
-    assert {step["reused"] for step in board_message(first)["steps"]} == {0}
-    assert {step["reused"] for step in board_message(run)["steps"]} == {
-        rows * model.kv_shape.row_bytes
-    }
-    words = memory_words(run, run.steps[1].kv)
-    assert words.endswith("is in the prefix cache, read by 1 other run, too.")
-    assert "nothing to share" not in words
-    assert f" {rows} tokens of the prompt were in the prefix cache" in cost_sentence(run)
-    assert "before" not in cost_sentence(first)

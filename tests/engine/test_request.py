@@ -1,23 +1,29 @@
-"""Continuing a run from one of its tokens: exact token ids, equal predictions, clear errors."""
+"""Continuing a run from one of its tokens: exact token ids, equal predictions, clear errors. And the
+greedy probe from which a run has its threshold, with the presets that use it.
+"""
 
 import gzip
 import json
 from dataclasses import asdict
+from statistics import median
 
+import numpy as np
 import pytest
-from made_runs import events_of, leaves_at, run_of
-from policies import BY_STEP, FORKING
+from made_runs import events_of, run_of
+from policies import BY_STEP
 
 from eab.api.branching import EntropyAdaptiveBranching
 from eab.config import BranchingConfig
+from eab.engine.branching.presets import PRESETS, starting_config
+from eab.engine.build import PROBED
 from eab.engine.loop import event_stream
 from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.request import Request, continue_from
 from eab.errors import ModelError, PromptError, RecordError
 from eab.lessons.checks.policy import TableModel, random_table
 from eab.run import RunState, fold, record
-from eab.run.events import Event, PathFinished, Predicted, RunEnded, StepTimed
-from eab.run.threshold import longer
+from eab.run.events import Event, Predicted, Probed, RunEnded, RunStarted
+from eab.run.threshold import PROBE_FLOOR, PROBE_STEPS, longer, threshold_in_nats
 from eab.share.exports import as_python
 
 CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=8, max_new_tokens=10)
@@ -69,11 +75,8 @@ def test_the_ids_include_those_of_the_run_that_was_continued(run, model):
 
 
 def test_the_shown_python_code_repeats_a_continued_run(run, model):
-    grown = fold(
-        grown_from(
-            model, run, run.continuation(run.paths[0].children[0], len(run.paths[0].tokens), 1)
-        )
-    )
+    child = run.paths[0].children[0]
+    grown = fold(grown_from(model, run, run.continuation(child, len(run.paths[0].tokens), 1)))
     code = as_python(grown.started)
     [argument] = [line.split("continued=")[1] for line in code.splitlines() if "continued=" in line]
     ids = tuple(int(part) for part in argument.strip("():").split(",") if part.strip())
@@ -82,7 +85,7 @@ def test_the_shown_python_code_repeats_a_continued_run(run, model):
     assert eab.run("w5 w9 w3", continued=ids).samples == grown.samples
 
 
-def test_no_run_continues_after_a_stop_token_or_from_a_missing_token(run):
+def test_no_run_continues_after_a_stop_token_from_a_missing_token_or_in_another_model(run, twins):
     table = TableModel(random_table(2, 5), stop_ids=[4])
     with pytest.raises(PromptError, match="ends the text"):
         next(event_stream(table, Request("0", CONFIG, (1, 4))))
@@ -91,21 +94,12 @@ def test_no_run_continues_after_a_stop_token_or_from_a_missing_token(run):
             run.continuation(*place)
     with pytest.raises(PromptError, match="no token"):
         RunState(run.started).continuation(0, 0)
-
-
-def test_another_model_is_refused_with_an_explanation(run, twins):
     with pytest.raises(ModelError, match="Choose the model that made the run"):
-        grown_from(
-            twins("gpt2").ours,
-            run,
-            run.continuation(run.paths[0].children[0], len(run.paths[0].tokens)),
-        )
+        grown_from(twins("gpt2").ours, run, (5,))
 
 
 def test_a_file_without_the_new_field_loads_and_one_with_a_wrong_value_is_refused(run, model):
-    events = grown_from(
-        model, run, run.continuation(run.paths[0].children[0], len(run.paths[0].tokens))
-    )
+    events = grown_from(model, run, (5,))
     assert record.loads(record.dumps(events)) == events
     header, started, *rest = gzip.decompress(record.dumps(events)).decode().split("\n")
     fields = json.loads(started)
@@ -120,36 +114,12 @@ def test_a_file_without_the_new_field_loads_and_one_with_a_wrong_value_is_refuse
         loaded()
 
 
-@pytest.mark.parametrize("policy", [name for name in FORKING if name in BY_STEP])
-def test_leaves_and_weights_at_any_step_are_those_of_the_run_at_that_step(twins, policy):
-    settings = {"entropy_threshold": 1.0, "max_paths": 5, "branch_factor": 3, "seed": 2}
-    config = BranchingConfig(max_new_tokens=14, policy=policy, **settings)
-    events = events_of(twins("qwen2").ours, "w5 w9 w3", config)
-    whole, growing = fold(events), RunState(events[0])
-    assert "forked" in {path.status for path in whole.paths}
-    if policy in ("fair", "stochastic-beam"):
-        assert "pruned" in {path.status for path in whole.paths}
-    for event in events[1:]:
-        growing.apply(event)
-        if isinstance(event, StepTimed):
-            standing = leaves_at(whole, event.step)
-            assert [path.id for path in standing] == [path.id for path in growing.leaves()]
-            for path, then in zip(standing, growing.leaves(), strict=True):
-                weights = [weight for step, weight in path.weights if step <= event.step]
-                assert weights[-1] == then.weight
-    assert any(isinstance(event, PathFinished) for event in events)
-
-
 NATS, RANK = {"entropy_threshold": 1.5}, {"entropy_threshold": 2, "threshold_unit": "rank"}
 
 
 @pytest.mark.parametrize(
     ("policy", "threshold", "new_tokens"),
-    [
-        *((policy, NATS, 6) for policy in BY_STEP),
-        *(("fair", threshold, 24) for threshold in (NATS, RANK)),
-        *((policy, RANK, 6) for policy in ("fair", "original")),
-    ],
+    [*((policy, NATS, 6) for policy in BY_STEP), ("fair", RANK, 24), ("original", RANK, 6)],
 )
 def test_a_longer_run_is_the_same_tree_up_to_the_old_limit(model, policy, threshold, new_tokens):
     config = BranchingConfig(
@@ -170,3 +140,88 @@ def test_a_longer_run_is_the_same_tree_up_to_the_old_limit(model, policy, thresh
         return [(tuple(t.id for t in run.tokens(leaf.id)), leaf.weight) for leaf in run.leaves()]
 
     assert texts(before) == texts(short)
+
+
+PROMPTS = [
+    "The king asked the old wizard what",
+    "My best friend is",
+    "Yesterday I went to school and",
+    "The dragon was angry because",
+    "In the morning the baker",
+    "Two birds sat on a wall.",
+]
+SEEDS = range(3)
+
+
+def probed(**settings: object) -> BranchingConfig:
+    return starting_config(**{"max_new_tokens": 64} | settings)
+
+
+def test_a_prompt_is_probed_once_for_each_sampling_with_the_same_events(embedded):
+    PROBED.pop(embedded, None)
+    asked = [probed(seed=0), probed(seed=1, max_paths=3), probed(temperature=1.0)]
+    probes = []
+    for one in asked:
+        events = events_of(embedded, "My best friend is", one)
+        begun = next(i for i, event in enumerate(events) if isinstance(event, RunStarted))
+        probes.append(events[:begun])
+        assert all(isinstance(event, Probed) for event in events[:begun])
+    assert len(probes[0]) == PROBE_STEPS
+    assert probes[0] == probes[1] != probes[2]
+    assert len(PROBED[embedded]) == 2
+
+
+@pytest.mark.parametrize(
+    ("rank", "probe", "nats"),
+    [
+        (1, [3.0, 1.0], 3.0),
+        (1.5, [3.0, 1.0], 2.0),
+        (2, [3.0, 1.0], 1.0),
+        (9, [3.0, 1.0], 1.0),  # there are fewer
+        (1, [1.0, 4.0, 2.0], 1.0),  # not above the first uncertain word
+        (1, [0.2, 4.0, 2.0], 4.0),  # the model is sure of the first word
+        (3, [2.0, 1.5, 0.2], 1.5),
+        (1, [0.0] * 4, PROBE_FLOOR),
+        (1, [], PROBE_FLOOR),
+    ],
+)
+def test_a_rank_is_an_entropy_of_the_greedy_text(rank, probe, nats) -> None:
+    probed = BranchingConfig(threshold_unit="rank", entropy_threshold=rank)
+    assert threshold_in_nats(probed, 100, probe) == pytest.approx(nats, rel=2e-3)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(
+    ("row", "stop_ids", "steps"),
+    [
+        ([1.0, 0.0, 0.0], [], 24),  # all entropies 0
+        ([1 / 3] * 3, [], 24),  # all the same, ln 3
+        ([0.0, 0.2, 0.8], [2], 1),  # the answer is empty
+    ],
+)
+def test_presets_give_a_run_even_where_the_probe_tells_little(preset, row, stop_ids, steps):
+    model = TableModel(np.array([row] * 3), stop_ids)
+    asked = starting_config(preset=preset, temperature=1.0, top_p=1.0, max_new_tokens=24)
+    run = run_of(model, "0", asked)
+    assert len(run.probe) == steps
+    assert run.ended.reason == "finished"
+    assert 1 <= len(run.samples) <= asked.max_paths
+    assert run.started.threshold_nats == pytest.approx(max(PROBE_FLOOR, run.probe[0]), rel=2e-3)
+
+
+def limited_early(run: RunState) -> bool:
+    """Whether the path limit acts in the first third of the steps."""
+    acted = [step for path in run.paths for step in path.limited_steps]
+    return bool(acted) and min(acted) < len(run.steps) / 3
+
+
+@pytest.mark.slow
+def test_the_balanced_preset_gives_about_eight_texts(embedded: HuggingFaceModel) -> None:
+    runs = [
+        run_of(embedded, prompt, probed(seed=seed, max_new_tokens=48))
+        for prompt in PROMPTS
+        for seed in SEEDS
+    ]
+    assert 6 <= median(len(run.samples) for run in runs) <= 10
+    assert all(len(run.samples) > 1 for run in runs)
+    assert sum(map(limited_early, runs)) <= len(runs) / 5

@@ -4,6 +4,7 @@ forward passes.
 
 import math
 
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -111,21 +112,14 @@ def test_a_text_has_the_probability_that_a_run_gives_it(embedded, changed):
         assert scored.log_prob == pytest.approx(sample.log_prob, abs=1e-4)
 
 
-def test_characters_count_not_the_tokens_that_usually_write_them(embedded):
-    explorer = EntropyAdaptiveBranching(embedded, **PLAIN)
-    part, whole = explorer.score("The capital of France is", [" Pa", " Paris"])
-    assert part.log_prob < -20, "its own tokens are most unlikely"
-    assert part.begins.low >= whole.begins.low > 0.9, "but the token ' Paris' begins with it"
-    no_space = explorer.score("The capital of France is", ["Paris"])[0]
-    assert no_space.begins.high < 0.01
-
-
 def test_a_text_that_a_filter_removes_is_impossible(embedded):
     explorer = EntropyAdaptiveBranching(embedded, **PLAIN | {"top_k": 1})
     paris, lyon = explorer.score("The capital of France is", [" Paris", " Lyon"])
     assert paris.begins == (1, 1)
     assert lyon.begins == (0, 0)
     assert lyon.log_prob == -math.inf
+    [control] = explorer.score("Once", ["<|endoftext|>"])
+    assert len(control.spellings[0].tokens) > 1, "the text of a control token is ordinary text"
     assert math.isfinite(lyon.spellings[0].tokens[0].model_log_prob)
 
 
@@ -143,8 +137,6 @@ def test_models_with_other_memories_score_as_they_do_alone(kind, words):
 
 
 def test_the_same_texts_after_several_prompts_are_a_table(embedded):
-    import pandas as pd
-
     explorer = EntropyAdaptiveBranching(embedded, **PLAIN)
     prompts = ["The capital of France is", "The capital of Italy is"]
     table = pd.concat(
@@ -153,11 +145,6 @@ def test_the_same_texts_after_several_prompts_are_a_table(embedded):
     likely = table.pivot_table(index="prompt", columns="text", values="begins_low")
     assert likely.loc[prompts[0], " Paris"] > 0.9 > likely.loc[prompts[0], " Rome"]
     assert likely.loc[prompts[1], " Rome"] > 0.9 > likely.loc[prompts[1], " Paris"]
-
-
-def test_the_text_of_a_control_token_is_ordinary_text(embedded):
-    [scored] = EntropyAdaptiveBranching(embedded, **PLAIN).score("Once", ["<|endoftext|>"])
-    assert len(scored.spellings[0].tokens) > 1
 
 
 def test_a_text_that_is_longer_than_the_context_is_refused_and_longer_spellings_stay_unread():

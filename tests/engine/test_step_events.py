@@ -46,16 +46,9 @@ def test_the_entropy_lies_within_the_bounds(values: list[float], data: st.DataOb
     top = data.draw(st.integers(1, len(probs)))
     low, high = bounds(probs[:top], len(probs))
     assert low - 1e-9 <= entropy(probs) <= high + 1e-9
-
-
-@given(masses, st.data())
-def test_more_tokens_narrow_the_bounds(values: list[float], data: st.DataObject) -> None:
-    probs = sorted((value / sum(values) for value in values), reverse=True)
-    top = data.draw(st.integers(1, len(probs) - 1))
-    low, high = bounds(probs[:top], len(probs))
-    narrower_low, narrower_high = bounds(probs[: top + 1], len(probs))
-    assert low - 1e-9 <= narrower_low
-    assert narrower_high <= high + 1e-9
+    more = bounds(probs[: top + 1], len(probs))
+    assert low - 1e-9 <= more[0]
+    assert more[1] <= high + 1e-9, "more tokens narrow the bounds"
 
 
 @pytest.mark.parametrize(
@@ -75,22 +68,16 @@ def test_more_tokens_narrow_the_bounds(values: list[float], data: st.DataObject)
         ([1.0], 9, [1.0], [1.0]),
     ],
 )
-def test_the_bounds_are_attained(
-    known: list[float], vocab_size: int, least: list[float], most: list[float]
-) -> None:
+def test_the_bounds_are_attained(known, vocab_size, least, most):
     low, high = bounds(known, vocab_size)
     assert low == pytest.approx(entropy(least), abs=1e-9)
     assert high == pytest.approx(entropy(most), abs=1e-9)
 
 
-def test_rows_may_have_different_numbers_of_known_tokens() -> None:
-    rows = torch.tensor([[0.5, 0.2, 0.1], [0.9, 0.0, 0.0]]).log()
-    found = entropy_bounds(rows, 30).tolist()
-    for row, known in zip(found, ([0.5, 0.2, 0.1], [0.9]), strict=True):
-        assert row == pytest.approx(bounds(known, 30), abs=1e-6)
-
-
-def test_rounding_may_raise_the_sum_above_one() -> None:
+def test_rows_may_know_different_numbers_of_tokens_and_their_sum_may_be_above_one():
+    found = entropy_bounds(torch.tensor([[0.5, 0.2, 0.1], [0.9, 0.0, 0.0]]).log(), 30).tolist()
+    assert found[0] == pytest.approx(bounds([0.5, 0.2, 0.1], 30), abs=1e-6)
+    assert found[1] == pytest.approx(bounds([0.9], 30), abs=1e-6)
     low, high = bounds([0.7, 0.3001], 4096)
     assert low == pytest.approx(high, abs=1e-3)
 
@@ -118,7 +105,7 @@ def leader(run):
     return max(lows, key=lows.__getitem__, default=None), name, (low, low + unexplored)
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(
     st.integers(0, 40),
     st.sampled_from(POLICIES),
@@ -153,21 +140,6 @@ def test_a_decided_answer_is_that_of_the_whole_run(number, policy, seed, heat, w
     assert leader(before)[1] is None, "it ends at the first such step"
 
 
-def test_the_embedded_model_decides_early_and_the_run_stays_what_it_was():
-    explorer = EntropyAdaptiveBranching("embedded", max_new_tokens=40)
-    prompt = "Grandma went to the market and bought some"
-    whole, run = (explorer.run(prompt, stop_when=when) for when in ("ended", "decided"))
-    assert (whole.ended.reason, run.ended.reason) == ("finished", "decided")
-    assert run.tokens_through_model < whole.tokens_through_model
-    winners = [each.answers("sentence").winner for each in (whole, run)]
-    assert winners[0].name == winners[1].name
-    assert run.tokens_left == 2 * (40 - 4), "two live texts of four tokens"
-    assert Run(loads(dumps(run.events))).ended == run.ended
-    assert run.what_if(r=9).ended.reason == "decided"
-    with pytest.raises(ConfigError, match="ended before its texts did"):
-        explorer.explore(run)
-
-
 def test_a_word_of_the_settings_labels_the_run_and_decides_it():
     explorer = EntropyAdaptiveBranching("embedded", max_new_tokens=40, label_words="APPLES")
     prompt = "Grandma went to the market and bought some"
@@ -183,16 +155,19 @@ def test_a_word_of_the_settings_labels_the_run_and_decides_it():
     nearly = explorer.run(prompt, stop_when="explored", explored_goal=0.7)
     assert nearly.ended.reason == "explored"
     assert 1 - nearly.labelled().unexplored >= 0.7
+    by_answer = explorer.run(prompt, stop_when="decided", label_words=())
+    assert by_answer.ended.reason == "decided"
+    plain = explorer.run(prompt, label_words=())
+    assert by_answer.answers("sentence").winner.name == plain.answers("sentence").winner.name
+    assert by_answer.tokens_left == 2 * (40 - 4), "two live texts of four tokens"
+    with pytest.raises(ConfigError, match="ended before its texts did"):
+        explorer.explore(by_answer)
     never = explorer.run(prompt, stop_when="decided", label_words=["zebra"])
     assert never.ended.reason == "finished", "a text without the word may still get it"
     assert never.labelled().winner == NO_LABEL
 
 
-@pytest.mark.parametrize(
-    "early",
-    [*({"token_budget": most} for most in (5, 6, 7, 8)), {"stop_when": "explored"}],
-    ids=str,
-)
+@pytest.mark.parametrize("early", [{"token_budget": 7}, {"stop_when": "explored"}], ids=str)
 def test_with_drafts_it_ends_at_the_same_token_though_a_pass_decides_several(early):
     chain = TableModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
     asked = {"policy": "greedy", "max_new_tokens": 20, **early}

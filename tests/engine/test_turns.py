@@ -1,19 +1,26 @@
-"""Which run is served next: passes within the budget, turns between owners, newcomers first."""
+"""Which run is served next: passes within the budget, turns between owners, newcomers first. And many
+runs through one scheduler, which split the time of a pass.
+"""
 
+import time
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from equality import PROMPT
+from equality import PROMPT, decisions
+from saying_model import saying_model
 from served_together import BASE, LONG, chain, chain_request, serve_all
 
 from eab.config import BranchingConfig
+from eab.engine import scheduler
 from eab.engine.fairness import NewcomersFirst
 from eab.engine.handle import Handle
+from eab.engine.loop import ActiveRun, ManyRuns, event_stream
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.lessons.checks.policy import TableModel, random_table
-from eab.run.events import StepTimed, TokensAppended
+from eab.run.events import RunEnded, StepTimed, TokensAppended
 
 WIDE = BranchingConfig(entropy_threshold=0, max_new_tokens=60, max_paths=60, r=1)
 LONG_AND_WIDE = replace(WIDE, min_fork_weight=0, max_new_tokens=200)
@@ -87,17 +94,11 @@ def test_a_greedy_owner_does_not_make_the_passes_of_others_long(paths):
     tokens to a pass on average.
     """
     scheduler = endless(max_running=40)
-    greedy = [
-        scheduler.submit(Request("0", replace(WIDE, max_paths=width, seed=width)), owner="greedy")
-        for width in paths
-    ]
+    asked = [Request("0", replace(WIDE, max_paths=width, seed=width)) for width in paths]
+    greedy = [scheduler.submit(request, owner="greedy") for request in asked]
     steps(scheduler, 12)  # the greedy owner's trees reach their full width
-    small = [
-        scheduler.submit(
-            chain_request(seed=seed, max_paths=1, max_new_tokens=30), owner=f"small {seed}"
-        )
-        for seed in range(30)
-    ]
+    asked = [chain_request(seed=seed, max_paths=1, max_new_tokens=30) for seed in range(30)]
+    small = [scheduler.submit(request, owner=f"small {n}") for n, request in enumerate(asked)]
     scheduler.step()  # the prompts of the small runs
     before, passes = tokens_of(greedy), 0
     while not any(handle.ended for handle in small):
@@ -221,3 +222,66 @@ def test_a_wide_run_gets_turns_while_newcomers_start():
         while new.starting:
             scheduler.step()
     assert run.tokens > before
+
+
+SAYING = saying_model(3)
+
+
+def saying(seed: int, prompt: str = "0") -> Request:
+    return Request(prompt, BranchingConfig(max_new_tokens=4, max_paths=6, seed=seed))
+
+
+def ended_runs(runs: ManyRuns[int]) -> list[ActiveRun[int]]:
+    """All runs, in the order in which they end."""
+    ended = []
+    while runs.busy:
+        ended += runs.step()
+    return ended
+
+
+def test_every_run_equals_the_same_run_alone() -> None:
+    runs: ManyRuns[int] = ManyRuns(SAYING)
+    for seed in range(scheduler.MAX_RUNNING + 8):  # more than run at the same time
+        runs.add(seed, saying(seed))
+    start = time.perf_counter()
+    ended = ended_runs(runs)
+    seconds = [run.seconds for run in ended]
+    assert min(seconds) > 0
+    assert sum(seconds) < time.perf_counter() - start, "no pass counts twice"
+    assert sorted(run.tag for run in ended) == [*range(scheduler.MAX_RUNNING + 8)]
+    for run in ended[::7]:
+        alone = [*event_stream(SAYING, saying(run.tag))]
+        assert decisions(run.events) == decisions(alone)
+        assert run.problem == ""
+
+
+def test_the_first_run_has_the_model_for_itself_so_that_its_result_is_early() -> None:
+    runs: ManyRuns[int] = ManyRuns(SAYING, first_alone=True)
+    for seed in range(4):
+        runs.add(seed, saying(seed))
+    while not (ended := runs.step()):
+        assert [run.tag for run in runs.active] == [0]
+    assert [run.tag for run in ended] == [0]
+    runs.step()
+    assert [run.tag for run in runs.active] == [1, 2, 3]
+
+
+def test_a_run_that_is_added_first_starts_before_those_that_wait() -> None:
+    runs: ManyRuns[int] = ManyRuns(SAYING)
+    runs._scheduler.max_running = 1
+    for seed in range(3):
+        runs.add(seed, saying(seed))
+    runs.step()
+    assert [run.tag for run in runs.active] == [0]
+    runs.add(9, saying(9), first=True)
+    assert [run.tag for run in ended_runs(runs)] == [0, 9, 1, 2]
+
+
+def test_a_run_that_cannot_start_reports_why_and_the_others_continue() -> None:
+    runs: ManyRuns[int] = ManyRuns(SAYING)
+    runs.add(0, saying(0, " "))
+    runs.add(1, saying(1))
+    with closing(runs):
+        failed, good = ended_runs(runs)
+    assert (failed.tag, failed.problem[:19]) == (0, "the prompt is empty")
+    assert good.events[-1] == RunEnded(good.step, "finished")

@@ -9,6 +9,7 @@ from made_runs import events_of
 from msgspec import structs
 from saying_model import flat_run
 
+from eab import token_text
 from eab.config import BranchingConfig
 from eab.engine.loop import event_stream, stop_when
 from eab.engine.request import Request
@@ -32,13 +33,13 @@ from eab.run.events import (
     RunStarted,
     StepTimed,
 )
-from eab.token_text import from_bytes
 
 MODEL = TableModel(random_table(2, 5), stop_ids=[4])
 STARTED = RunStarted("0", (0,), (" 0",), MODEL.card, BranchingConfig(), 0.65)
 CONFIG = BranchingConfig(entropy_threshold=0.4, max_paths=6, max_new_tokens=8)
 EVENTS = events_of(MODEL, "0", CONFIG)
 ROOT = [STARTED, predicted(0, 0, 1.0)]
+FORK = Forked(0, 0, (1, 2), (0.5, 0.5), 1)
 
 
 def hand_made(texts: list[str], special: bool = False) -> list[Event]:
@@ -86,46 +87,29 @@ def test_every_prefix_of_the_events_folds(settings):
         assert run.tokens_needed >= run.tokens_through_model >= 0
         assert (run.peak_kv is None) == (run.last_kv is None)
     assert run.ended.reason == "finished"
+    run.raise_if_failed()
     assert all(sample.finish_reason != "unfinished" for sample in run.samples)
-
-
-def test_samples_come_heaviest_first_and_run_from_the_root():
-    run = fold(EVENTS)
     weights = [sample.weight for sample in run.samples]
     assert weights == sorted(weights, reverse=True)
     for sample in run.samples:
         parents = [run.paths[path].parent for path in sample.lineage]
         assert parents == [-1, *sample.lineage[:-1]]
-        log_probs = [token.log_prob for token in run.tokens(sample.lineage[-1])]
-        assert sample.log_prob == pytest.approx(sum(log_probs))
+    kvs = [step.kv for step in run.steps if step.kv is not None]
+    peak = run.peak_kv.rows_shared + run.peak_kv.rows_private
+    assert peak == max(kv.rows_shared + kv.rows_private for kv in kvs)
+    if not run.probe:
+        assert run.tokens_through_model == 1 + sum(len(kv.paths) for kv in kvs[1:])
 
 
-def test_texts_join_characters_that_are_split_between_tokens():
+def test_texts_join_characters_that_are_split_between_tokens_and_leave_out_control_tokens():
     euro = "€".encode()
-    [sample] = fold(hand_made(["a", from_bytes(euro[:1]), from_bytes(euro[1:])])).samples
+    [sample] = fold(
+        hand_made(["a", token_text.from_bytes(euro[:1]), token_text.from_bytes(euro[1:])])
+    ).samples
     assert sample.text == "a€"
-    assert (
-        "".join(token.text for token in sample.tokens).encode("utf-8", "surrogateescape")
-        == b"a\xe2\x82\xac"
-    )
-
-
-def test_control_tokens_are_not_part_of_the_text():
+    assert b"".join(token_text.to_bytes(token.text) for token in sample.tokens) == b"a\xe2\x82\xac"
     [sample] = fold(hand_made(["<|end|>"], special=True)).samples
     assert (sample.text, [token.text for token in sample.tokens]) == ("", ["<|end|>"])
-
-
-def test_the_peak_is_the_step_with_the_most_rows_in_use():
-    run = fold(EVENTS)
-    peak = run.peak_kv
-    used = [step.kv.rows_shared + step.kv.rows_private for step in run.steps if step.kv is not None]
-    assert peak.rows_shared + peak.rows_private == max(used)
-
-
-def test_tokens_through_the_model_is_the_sum_over_all_passes():
-    run = fold(EVENTS)
-    passes = [len(step.kv.paths) for step in run.steps[1:] if step.kv]
-    assert run.tokens_through_model == 1 + sum(passes)
 
 
 def test_each_token_keeps_the_entropy_that_its_decision_saw():
@@ -138,14 +122,6 @@ def test_each_token_keeps_the_entropy_that_its_decision_saw():
         for token in path.tokens:
             origin = path.parent if path.parent >= 0 and token is path.tokens[0] else path.id
             assert token.entropy == entropies[token.step, origin]
-
-
-def test_a_failed_run_raises_only_when_asked():
-    run = fold([*hand_made(["a"]), RunEnded(1, "failed", "too much")])
-    assert run.samples[0].text == "a"
-    with pytest.raises(MemoryLimitError, match="too much"):
-        run.raise_if_failed()
-    fold(EVENTS).raise_if_failed()
 
 
 @pytest.mark.parametrize(
@@ -162,11 +138,13 @@ def test_a_failed_run_raises_only_when_asked():
         [STARTED, Pruned(0, 3)],
         [STARTED, Reweighted(0, (NewWeight(-1, 0.5),))],
         [STARTED, PathFinished(0, 1, "stop")],
-        [STARTED, Forked(0, 0, (1, 2), (0.5, 0.5), 1)],
+        [STARTED, FORK],
         [*ROOT, Forked(0, 0, (2, 3), (0.5, 0.5), 2)],
         [*ROOT, Forked(0, 0, (0, 1), (0.5, 0.5), 1)],
         [*ROOT, Forked(0, 7, (1, 2), (0.5, 0.5), 1)],
         [*ROOT, Forked(0, 0, (1, 2), (0.5, 0.3, 0.2), 1)],  # one weight too many
+        [*ROOT, FORK, Forked(0, 0, (3, 4), (0.5, 0.5), 3)],  # it has forked
+        [*ROOT, FORK, appended(0, 0, 1, "b", -1.0)],
         [STARTED, RowsAllocated(1, Growth(1, 0, 0, 0))],
         [STARTED, StepTimed(-1, 1, 0.0, 0.0)],
         [STARTED, StepTimed(10**12, 1, 0.0, 0.0)],
@@ -177,18 +155,6 @@ def test_events_that_cannot_follow_each_other_are_refused(broken):
     fold_prefix(broken[:-1])
     with pytest.raises(RecordError):
         fold(broken)
-
-
-def test_a_path_that_has_forked_does_not_grow_again():
-    fork = [*hand_made(["a"]), predicted(1, 0, 1.0), Forked(1, 0, (1, 2), (0.5, 0.5), 1)]
-    for event in (Forked(1, 0, (3, 4), (0.5, 0.5), 3), appended(1, 0, 1, "b", -1.0)):
-        with pytest.raises(RecordError):
-            fold([*fork, event])
-
-
-def test_the_times_of_a_prompt_in_chunks_add_up():
-    run = fold([STARTED, StepTimed(0, 5, 2.0, 1.5), StepTimed(0, 3, 1.0, 0.5)])
-    assert run.steps[0].timing == StepTimed(0, 8, 3.0, 2.0)
 
 
 def test_a_stopped_run_keeps_its_tree_and_is_marked_as_stopped():
@@ -206,13 +172,9 @@ def test_a_stopped_run_keeps_its_tree_and_is_marked_as_stopped():
     run = fold(events)
     assert sum(sample.weight for sample in run.samples) == pytest.approx(1)
     assert any(sample.finish_reason == "unfinished" for sample in run.samples)
-
-
-def test_a_probe_can_be_stopped_too():
-    config = BranchingConfig(threshold_unit="rank", entropy_threshold=2.0, max_new_tokens=5)
-    events = list(stop_when(event_stream(MODEL, Request("0", config)), lambda: True))
-    assert [type(event) for event in events] == [Probed, RunEnded]
-    assert fold_prefix(events).run is None
+    probed = BranchingConfig(threshold_unit="rank", entropy_threshold=2.0, max_new_tokens=5)
+    events = list(stop_when(event_stream(MODEL, Request("0", probed)), lambda: True))
+    assert [type(event) for event in events] == [Probed, RunEnded], "a probe can be stopped, too"
 
 
 def test_a_run_that_is_not_stopped_passes_through_unchanged():
@@ -221,7 +183,7 @@ def test_a_run_that_is_not_stopped_passes_through_unchanged():
     assert untimed(passed) == untimed(EVENTS)
 
 
-def test_a_run_that_ended_during_its_probe_has_not_started():
+def test_a_run_that_ended_during_its_probe_has_not_started_and_one_that_failed_has():
     state = fold_prefix([Probed(0, 1.0), RunEnded(0, "stopped")])
     assert state.run is None
     assert state.ended == RunEnded(0, "stopped")
@@ -231,6 +193,12 @@ def test_a_run_that_ended_during_its_probe_has_not_started():
         state.apply(STARTED)
     with pytest.raises(MemoryLimitError, match="no room"):
         fold([Probed(0, 1.0), RunEnded(0, "failed", "no room")])
+    chunks = fold([STARTED, StepTimed(0, 5, 2.0, 1.5), StepTimed(0, 3, 1.0, 0.5)])
+    assert chunks.steps[0].timing == StepTimed(0, 8, 3.0, 2.0), "of a prompt, they add up"
+    failed = fold([*hand_made(["a"]), RunEnded(1, "failed", "too much")])
+    assert failed.samples[0].text == "a"
+    with pytest.raises(MemoryLimitError, match="too much"):
+        failed.raise_if_failed()
 
 
 # ---- the order of samples: by weight, but by birth where weights differ only by rounding
@@ -240,9 +208,7 @@ def test_a_run_that_ended_during_its_probe_has_not_started():
     st.lists(st.tuples(st.integers(1, 9), st.floats(-1e-9, 1e-9)), max_size=12),
     st.floats(1e-300, 1e300),
 )
-def test_the_last_bits_do_not_change_the_order(
-    given: list[tuple[int, float]], scale: float
-) -> None:
+def test_the_last_bits_do_not_change_the_order(given, scale):
     exact = [scale * size for size, _ in given]
     rounded = [scale * size * (1 + error) for size, error in given]
     order = sorted(range(len(given)), key=lambda index: -given[index][0])  # stable

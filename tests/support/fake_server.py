@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -36,12 +37,7 @@ class FakeServer(ThreadingHTTPServer):
 
     def __init__(self, model: HuggingFaceModel) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.model = model
-        self.answer_well()
-        self.requests: list[Any] = []
-        self.keys: set[str] = set()
-        self.abandoned = threading.Event()
-        self.max_top = 4096
+        self.begin(model)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self._lock = threading.Lock()
 
@@ -53,6 +49,15 @@ class FakeServer(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
+    def begin(self, model: HuggingFaceModel) -> None:
+        """Serve this model, and forget what was asked before."""
+        self.model = model
+        self.answer_well()
+        self.requests: list[Any] = []
+        self.keys: set[str] = set()
+        self.abandoned = threading.Event()
+        self.max_top = 4096
+
     def answer_well(self) -> None:
         self.change: Change = lambda answer: answer
         self.change_tops: Callable[[Tops], object] = lambda tops: None
@@ -62,13 +67,10 @@ class FakeServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore clients that have disconnected."""
 
-    @torch.inference_mode()
     def next(self, text: list[int], top: int) -> dict[int, float]:
         """The most likely next tokens, with ln p."""
         with self._lock:
-            cache = make_cache("recompute", self.model.kv_shape, 1, 2**40)
-            logits = self.model.forward([cache.prepare([0], [text])])
-        values, ids = logits.log_softmax(-1)[0].topk(top)
+            values, ids = _log_probs(self.model, tuple(text)).topk(top)
         return dict(zip(ids.tolist(), values.tolist(), strict=True))
 
     def continuation(
@@ -92,6 +94,14 @@ class FakeServer(ThreadingHTTPServer):
         handler.connection.settimeout(20)
         if not handler.connection.recv(1):
             self.abandoned.set()
+
+
+@cache  # tests ask for the same few texts again and again
+@torch.inference_mode()
+def _log_probs(model: HuggingFaceModel, text: tuple[int, ...]) -> torch.Tensor:
+    """Of the next token, (V,)."""
+    recompute = make_cache("recompute", model.kv_shape, 1, 2**40)
+    return model.forward([recompute.prepare([0], [text])]).log_softmax(-1)[0]
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -1,7 +1,7 @@
 """One row for each family of models: a tiny configuration, and how it should run.
 
-tests/engine/models/test_families.py runs the rows, tests/engine/models/test_own_cache.py those with states or with
-their own cache, and scripts/write_docs.py writes docs/models.md from them.
+tests/engine/models/test_own_cache.py runs the rows, and scripts/write_docs.py writes docs/models.md
+from them.
 """
 
 from dataclasses import dataclass, field

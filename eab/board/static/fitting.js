@@ -26,7 +26,9 @@ import {
 import { childrenOf } from "./paths.js";
 
 const MOST_WHOLE = 100; // texts; more are not folded one by one
-const SMALLEST = 11 / FONT_SIZE; // scale; texts are folded before they are drawn in less than 11 px
+// Texts are folded before they are drawn in fewer px; in a narrow picture, that would leave few.
+const SMALLEST = { wide: 11, narrow: 9 };
+const NARROW = 500; // px
 const STUB_LINE = 14; // characters of a pruned path
 const MOST_LINES = 40;
 const LINES_OF_A_LEAF = [1, 2, 3, 4, 6, 9, 14]; // values to try
@@ -76,7 +78,8 @@ function foldsToFit({ aligned, outlined, presents }, kept, { showsWhole }) {
 /** @param {Arrangement} best @param {Camera} camera */
 function isTooLarge({ width, height }, camera) {
   const room = camera.room();
-  return (width + MARKS) * SMALLEST > room.width || height * SMALLEST > room.height;
+  const scale = (room.width < NARROW ? SMALLEST.narrow : SMALLEST.wide) / FONT_SIZE;
+  return (width + MARKS) * scale > room.width || height * scale > room.height;
 }
 
 /**
@@ -113,7 +116,7 @@ function fittest(kept, prompt, camera, { aligned, branches, fitted: known }) {
     highest = room.height;
     for (const lines of LINES_OF_A_LEAF) {
       const next = at(room, lines);
-      if (isBetter(next, best, room.height)) best = next;
+      if (isBetter(next, best, room)) best = next;
     }
     if (!best.leftOut && best.height <= room.height) break;
   }
@@ -133,10 +136,12 @@ function scalesOf({ readable, showsWhole, view }, largest) {
 
 /**
  * @param {Arrangement} next @param {Arrangement} best
- * @param {number} highest px that fit
+ * @param {Size} room that they should fit
  */
-function isBetter(next, best, highest) {
-  const [over, before] = [next, best].map(({ height }) => Math.max(0, height - highest));
+function isBetter(next, best, room) {
+  const [over, before] = [next, best].map(({ width, height }) => {
+    return Math.max(0, height - room.height) + Math.max(0, width + MARKS - room.width);
+  });
   if (over !== before) return over < before;
   if (next.leftOut !== best.leftOut) return next.leftOut < best.leftOut;
   return next.height < best.height;

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.server import rules
 from app.server.rules import PRIVATE, PUBLIC, RULES, Rules, load
 from eab.errors import ConfigError
 
@@ -25,8 +26,29 @@ def test_without_a_file_the_rules_are_those_of_a_private_or_public_server():
     assert load({"EAB_PUBLIC": "1"}) == PUBLIC
 
 
+QUOTAS = [
+    ({}, 8),
+    ({"cpu.max": "max 100000\n"}, 8),
+    ({"cpu.max": "250000 100000\n"}, 2),
+    ({"cpu.max": "50000 100000\n"}, 1),
+    ({"cpu.max": "1600000 100000\n"}, 8),
+    ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 8),
+    ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+]
+
+
+@pytest.mark.parametrize(("files", "expected"), QUOTAS)
+def test_a_server_uses_no_more_cores_than_its_container_may(monkeypatch, tmp_path, files, expected):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(8), raising=False)
+    monkeypatch.setattr(rules, "CGROUP", tmp_path)
+    (tmp_path / "cpu").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert rules.cores() == expected
+
+
 def test_a_public_server_with_one_core_starts_with_the_small_model(monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    monkeypatch.setattr(rules, "cores", lambda: 1)
     assert load({"EAB_PUBLIC": "1"}) == replace(PUBLIC, models=("embedded", "smollm2"))
     assert load({}) == PRIVATE
 

@@ -1,4 +1,6 @@
-"""The `beam` policy finds the texts of beam search in transformers, with the same scores."""
+"""The `beam` policy finds the texts of beam search in transformers, with the same scores. The policy
+`stochastic-beam` draws without replacement; how its estimates behave.
+"""
 
 import math
 from collections import Counter
@@ -9,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 from equality import assert_same_decisions
+from estimates import CASES_AND_SEEDS, FUNCTIONALS, assert_unbiased, weighted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import events_of
-from tiny_models import shared, word_tokenizer
+from numpy.typing import NDArray
+from stepping import Sample, Text, leaves_of
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -23,14 +27,14 @@ from transformers import (
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from eab import EntropyAdaptiveBranching
-from eab.analysis.answers import group_answers
 from eab.config import BranchingConfig
+from eab.engine.branching.beam import StochasticBeamPolicy, importance
+from eab.engine.branching.policy import Leaf
 from eab.engine.models.sources import EMBEDDED_FOLDER
 from eab.engine.what_if.resimulate import resimulate
-from eab.errors import ConfigError
 from eab.lessons.checks.policy import Table, TableModel, random_table
 from eab.run import RunState, fold, record
-from eab.run.events import Forked, Pruned
+from eab.run.events import Pruned
 
 LENGTH = 6
 BASE = BranchingConfig(policy="beam", max_new_tokens=LENGTH)
@@ -77,23 +81,14 @@ def reference(model: Any, prompt: list[int], beams: int, stops: list[int], **ask
 def assert_same(run: RunState, expected: Any, penalty: float) -> None:
     texts, scores = expected
     assert [sample.token_ids for sample in run.samples] == texts
+    for sample in run.samples:
+        assert sample.weight == pytest.approx(math.exp(sample.log_prob))
     if scores is not None:  # with one beam, transformers decodes greedily
         found = [sample.beam_score(penalty) for sample in run.samples]
         assert found == pytest.approx(scores.tolist(), abs=2e-5)  # it adds in float32
 
 
 RULES = [*product([-1.0, 0.0, 0.7, 1.0, 2.0], [False, True, "never"])]
-
-
-@pytest.mark.parametrize("beams", [1, 2, 4, 8])
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
-def test_texts_and_scores_are_those_of_transformers(family: str, beams: int) -> None:
-    model, prompt = shared(family, beams), [5, 6, 7]
-    explorer = EntropyAdaptiveBranching((model, word_tokenizer()), policy="beam", max_paths=beams)
-    for penalty, early in RULES:
-        rules = {"length_penalty": penalty, "early_stopping": early, "max_new_tokens": LENGTH}
-        run = explorer.run(prompt, temperature=1, top_p=1, **rules)
-        assert_same(run, reference(model, prompt, beams, [1], **rules), penalty)
 
 
 @settings(max_examples=60)
@@ -116,54 +111,6 @@ def test_texts_and_scores_are_those_of_transformers_on_random_chains(
     assert_same(run, reference(Chain(table), [0], beams, stops, **asked), penalty)
 
 
-# After 0: 1 (0.6), or the end, 2 (0.4). After 1: 0 (0.7), 1 (0.2), 2 (0.1).
-SMALL = TableModel(np.array([[0.0, 0.6, 0.4], [0.7, 0.2, 0.1], [0.0, 0.0, 1.0]]), [2])
-
-
-@pytest.mark.parametrize(
-    ("penalty", "texts"),
-    [
-        # By probability, the short text (0.4) is the best and the one of 0.168 is dropped; per
-        # token, the short one is the worst.
-        (0.0, {(2,): 0.4, (1, 0, 1): 0.252}),
-        (1.0, {(1, 0, 1): 0.252, (1, 0, 2): 0.168}),
-    ],
-)
-def test_a_small_search_matches_the_one_worked_out_by_hand(penalty, texts):
-    events = events_of(SMALL, "0", BASE, max_paths=2, max_new_tokens=3, length_penalty=penalty)
-    run = fold(events)
-    weights = [sample.weight for sample in run.samples]
-    assert [sample.token_ids for sample in run.samples] == [*texts]
-    assert weights == pytest.approx([*texts.values()])
-    # Step 0: (1) lives, (2) ends. Step 1: (1, 0) and (1, 1) live. Step 2: (1, 1, 0), 0.084, is the
-    # third best, so its path is dropped.
-    forks = [event.step for event in events if isinstance(event, Forked)]
-    assert forks == ([0, 1] if penalty == 0 else [0, 1, 2])
-    assert dropped(run) == ([[1, 1]] if penalty == 0 else [[2], [1, 1]])
-
-
-def dropped(run: RunState) -> list[list[int]]:
-    """The texts of the dropped paths."""
-    paths = [path.id for path in run.paths if path.status == "pruned"]
-    return [[token.id for token in run.tokens(path)] for path in paths]
-
-
-def test_the_search_ends_when_no_beam_can_score_higher():
-    # The end has 0.9 after any token: the best live path is worth less than two finished texts.
-    table = np.array([[0.06, 0.04, 0.9]] * 3)
-    run = fold(events_of(TableModel(table, [2]), "0", BASE, max_paths=2, length_penalty=0.0))
-    assert [sample.token_ids for sample in run.samples] == [(2,), (0, 2)]
-    assert len(run.steps) == 2 < LENGTH
-    assert dropped(run) == [[1]]
-    longest = fold(
-        events_of(
-            *(TableModel(table, [2]), "0", BASE),
-            **{"max_paths": 2, "length_penalty": 2.0, "early_stopping": "never"},
-        )
-    )
-    assert len(longest.steps) == LENGTH, "a longer text might score higher"
-
-
 def test_a_text_that_a_stop_string_ends_takes_no_place_among_the_beams(table):
     run = fold(events_of(TableModel(table), "0", BASE, max_paths=3, stop=(" 1",)))
     ended = fold(events_of(TableModel(table, [1]), "0", BASE, max_paths=3))
@@ -176,21 +123,6 @@ def table() -> Table:
     return random_table(3, 5, 1.0, LENGTH)
 
 
-@pytest.mark.parametrize("beams", [1, 3, 8])
-def test_bounds_of_answers_hold_and_the_rest_is_unexplored(table, beams):
-    model = TableModel(table, [1])
-    run = fold(events_of(model, "0", BASE, max_paths=beams))
-    truth = Counter[str]()
-    for text, mass in model.all_texts(0, LENGTH):
-        truth["".join(model.text(token) for token in text if token != 1).strip()] += mass
-    answers = group_answers(run)
-    for answer in answers.ranked:
-        assert answer.low - 1e-9 <= truth[answer.name.strip()] <= answer.high + 1e-9
-    kept = math.fsum(sample.weight for sample in run.samples)
-    assert kept == pytest.approx(math.fsum(math.exp(one.log_prob) for one in run.samples))
-    assert kept <= answers.explored + 1e-9 <= 1
-
-
 def test_what_if_and_a_file_give_the_same_run(table):
     events = events_of(TableModel(table, [1]), "0", BASE, max_paths=4)
     assert any(isinstance(event, Pruned) for event in events)
@@ -199,21 +131,6 @@ def test_what_if_and_a_file_give_the_same_run(table):
         found = resimulate(events, threshold)
         assert not found.unknowns, "the threshold has no effect"
         assert_same_decisions(fold(found.events), fold(events))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "why"),
-    [
-        ({"max_paths": 0}, "must be a whole number from 1 to 256"),
-        ({"max_paths": 257}, "must be a whole number from 1 to 256"),
-        ({"length_penalty": 11}, "must be a number from -10 to 10"),
-        ({"early_stopping": "always"}, "must be one of: off, on, never"),
-        ({"num_return_sequences": 5}, "did you mean 'max_paths'"),
-    ],
-)
-def test_settings_that_no_search_can_have_are_refused(wrong, why):
-    with pytest.raises(ConfigError, match=why):
-        BranchingConfig(policy="beam", **wrong)
 
 
 def test_texts_and_scores_of_the_embedded_model_are_those_of_transformers():
@@ -225,3 +142,118 @@ def test_texts_and_scores_of_the_embedded_model_are_those_of_transformers():
     stops = sorted(explorer.model.stop_ids)
     expected = reference(model, [*run.started.prompt_tokens], 6, stops, **rules)
     assert_same(run, expected, 0.7)
+
+
+DRAWN_LENGTH = 3
+RUNS, FEW, MANY = 600, 2, 12
+MODEL = TableModel(random_table(7, 4, 3.0), stop_ids=[3])
+EXACT = dict(MODEL.all_texts(0, DRAWN_LENGTH))
+
+
+def drawn(count: int, seed: int, model: TableModel = MODEL) -> tuple[dict[Text, Leaf], float]:
+    """The leaves of one run, and kappa."""
+    config = BranchingConfig(
+        policy="stochastic-beam", max_paths=count, seed=seed, max_new_tokens=DRAWN_LENGTH
+    )
+    leaves, policy = leaves_of(model, config)
+    assert isinstance(policy, StochasticBeamPolicy)
+    return leaves, policy.kappa
+
+
+def of_run(samples: list[Sample], kappa: float) -> list[float]:
+    """The statistics of one run: kappa, and for each functional the number of texts with that
+    property, this number times kappa, and the estimate with the run's weights.
+    """
+    counts = weighted([(text, 1.0) for text, _ in samples])
+    means = weighted([(text, leaf.weight) for text, leaf in samples])
+    return [kappa, *counts, *(kappa * count for count in counts), *means]
+
+
+def gumbel_top(texts: list[tuple[Text, float]], count: int, runs: int) -> NDArray[np.float64]:
+    """The same statistics for runs that perturb the log-probabilities of all texts at once."""
+    p = np.array([mass for _, mass in texts])
+    values = np.array([[f(text) for text, _ in texts] for f in FUNCTIONALS.values()])
+    rng = np.random.default_rng(count)
+    found = []
+    for _ in range(runs):
+        perturbed = np.log(p) + rng.gumbel(size=len(p))
+        order = np.argpartition(-perturbed, count)
+        kept, kappa = order[:count], perturbed[order[count]]
+        weights = p[kept] / -np.expm1(-p[kept] * np.exp(-kappa))
+        counts = values[:, kept].sum(axis=1)
+        means = values[:, kept] @ (weights / weights.sum())
+        found.append(np.concatenate([[kappa], counts, kappa * counts, means]))
+    return np.array(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "seeds"), CASES_AND_SEEDS)
+def test_importance_weights_are_unbiased_and_statistics_match_gumbel_top_k(case, seeds) -> None:
+    estimates, found = [], []
+    for samples, policy in case.runs("stochastic-beam", seeds):
+        kappa = policy.kappa
+        logs = [(text, importance(leaf.log_prob, kappa)) for text, leaf in samples]
+        estimates.append(weighted([(text, math.exp(log)) for text, log in logs]))
+        found.append(of_run(samples, kappa))
+    texts = case.texts()
+    assert_unbiased(estimates, weighted(texts))
+    if case.max_paths >= len(texts):
+        assert {kappa for kappa, *_ in found} == {-math.inf}, "nothing was dropped"
+        return
+    expected = gumbel_top(texts, case.max_paths, 20_000)
+    assert_unbiased(found, expected.mean(axis=0), expected.std(axis=0) / math.sqrt(20_000))
+
+
+@settings(max_examples=60)
+@given(
+    chain=st.integers(0, 10**6),
+    size=st.integers(2, 7),
+    concentration=st.sampled_from([0.1, 0.6, 3.0]),
+    count=st.integers(1, 20),
+    stops=st.sets(st.integers(0, 6), max_size=2),
+    seed=st.integers(0, 2**63 - 1),
+)
+def test_texts_are_distinct_and_as_many_as_possible_and_weights_sum_to_one(
+    chain, size, concentration, count, stops, seed
+):
+    model = TableModel(random_table(chain, size, concentration), sorted(stops))
+    leaves, kappa = drawn(count, seed, model)
+    exact = {text: mass for text, mass in model.all_texts(0, DRAWN_LENGTH) if mass > 0}
+    assert len(leaves) == min(count, len(exact))
+    assert (kappa == -math.inf) == (len(exact) <= count)
+    assert math.fsum(leaf.weight for leaf in leaves.values()) == pytest.approx(1, abs=1e-9)
+    for text, leaf in leaves.items():
+        assert leaf.log_prob == pytest.approx(math.log(exact[text]), abs=1e-9)
+        if len(exact) <= count:
+            assert leaf.weight == pytest.approx(exact[text], abs=1e-9)
+
+
+@pytest.mark.slow
+def test_the_bias_of_normalised_weights_shrinks_as_more_texts_are_drawn() -> None:
+    def bias(count: int) -> float:
+        totals = Counter[Text]()
+        for seed in range(RUNS):
+            for text, leaf in drawn(count, seed)[0].items():
+                totals[text] += leaf.weight / RUNS
+        return sum(abs(totals[text] - mass) for text, mass in EXACT.items())
+
+    assert bias(FEW) > 2 * bias(MANY)
+
+
+def test_importance_weights_of_likely_and_unlikely_texts() -> None:
+    for p, kappa in ((0.5, -1.0), (1e-3, 0.0), (0.9, -8.0)):
+        exact = p / (1 - math.exp(-p * math.exp(-kappa)))
+        assert importance(math.log(p), kappa) == pytest.approx(math.log(exact), abs=1e-9)
+    assert importance(-0.1, -math.inf) == -0.1, "nothing was dropped: it is its probability"
+    assert importance(-2000.0, -3.0) == pytest.approx(-3.0), "p / q tends to exp(kappa)"
+    assert importance(-1.0, -5000.0) == -1.0
+    leaves, _ = drawn(4, 1, TableModel(np.array([[1 - 1e-13, 1e-13], [0.5, 0.5]])))
+    weights = [leaf.weight for leaf in leaves.values()]
+    assert (len(weights), min(weights) > 0, max(weights) > 1 - 1e-9) == (4, True, True)
+
+
+def test_more_paths_with_the_same_seed_extend_the_same_sample() -> None:
+    """Random numbers depend on path and step alone, so a larger sample contains a smaller one."""
+    for seed in range(30):
+        few, many = (set(drawn(count, seed)[0]) for count in (3, 7))
+        assert few <= many

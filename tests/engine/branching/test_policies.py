@@ -23,7 +23,6 @@ from eab.run.events import (
     Event,
     Forked,
     LimitActed,
-    PathFinished,
     Predicted,
     Pruned,
     Reweighted,
@@ -96,15 +95,11 @@ def test_an_entropy_that_equals_the_threshold_forks_and_one_below_does_not():
     assert len(tree_of(table, entropy_threshold=math.nextafter(entropy, 9)).leaves()) == 1
 
 
-@pytest.mark.parametrize(
-    ("chances", "share", "leaves"), [([0.25] * 4, 0.999, 3), ([0.5, 0.5, 0.0, 0.0], 0.51, 1)]
-)
-def test_a_normalised_threshold_is_a_fraction_of_the_log_of_the_vocabulary_size(
-    chances, share, leaves
-):
-    run = tree_of(same_row(chances), entropy_threshold=share, threshold_unit="normalised")
-    assert run.started.threshold_nats == pytest.approx(share * math.log(4))
-    assert len(run.leaves()) == leaves
+def test_a_normalised_threshold_is_a_fraction_of_the_log_of_the_vocabulary_size():
+    for chances, share, leaves in (([0.25] * 4, 0.999, 3), ([0.5, 0.5, 0.0, 0.0], 0.51, 1)):
+        run = tree_of(same_row(chances), entropy_threshold=share, threshold_unit="normalised")
+        assert run.started.threshold_nats == pytest.approx(share * math.log(4))
+        assert len(run.leaves()) == leaves
 
 
 def test_a_rank_threshold_comes_from_a_greedy_probe():
@@ -127,23 +122,6 @@ def test_a_fork_has_the_most_likely_tokens_and_one_drawn_from_the_rest():
         assert weights == pytest.approx({1: 0.4, 3: 0.3, rest: 0.3})
         rests.add(rest)
     assert rests == {0, 2, 4}
-
-
-def drawn(uniforms: list[float]) -> tuple[int, ...]:
-    """The tokens of FIVE at these values of its cumulative sum."""
-    return tuple(np.searchsorted(np.cumsum(FIVE[0]), uniforms, side="right").tolist())
-
-
-@pytest.mark.parametrize("threshold", [20.0, 1.0])
-def test_a_path_without_forks_and_every_heir_keep_the_first_random_stream(threshold):
-    run = tree_of(FIVE, seed=6, max_new_tokens=5, max_paths=256, entropy_threshold=threshold)
-    [heir] = [
-        leaf.id
-        for leaf in run.leaves()
-        if all(run.paths[path].heir for path in run.lineage(leaf.id))
-    ]
-    draws = [uniform(6, ROOT, step, Purpose.TOKEN) for step in range(5)]
-    assert run.sample(heir).token_ids == drawn(draws)
 
 
 @pytest.mark.parametrize("policy", ["fair", "original"])
@@ -171,6 +149,18 @@ def test_a_path_below_the_minimum_fork_weight_does_not_fork():
     assert live_counts(run) == [1, 2, 4, 5]
 
 
+def test_a_rest_below_the_least_share_is_kept_at_random_and_then_weighs_that_share():
+    kept = 0
+    for seed in SEEDS:
+        run = tree_of(same_row([0.5, 0.4, 0.1]), seed=seed, branch_factor=3, branch_min_p=0.5)
+        weights = sorted(leaf.weight for leaf in run.leaves())
+        has_rest = len(weights) == 3
+        kept += has_rest
+        expected = [0.25, 0.75 * 4 / 9, 0.75 * 5 / 9] if has_rest else [4 / 9, 5 / 9]
+        assert weights == pytest.approx(expected)
+    assert 8 <= kept <= 24  # with probability 0.1 / 0.25
+
+
 def test_the_events_record_what_the_path_limit_does():
     events = told(same_row([0.1, 0.2, 0.7]), max_paths=4, max_new_tokens=8)
     assert {LimitActed, Pruned, Reweighted} <= {type(event) for event in events}
@@ -188,12 +178,8 @@ def test_a_stop_token_ends_a_path_and_the_length_limit_ends_the_others():
     found = {sample.token_ids: sample.finish_reason for sample in run.samples}
     assert found == stopped | {(0, 0, 0): "length"}
     assert len(run.samples) == 4
-
-
-def test_a_run_ends_when_every_path_has_drawn_a_stop_token():
-    events = told(np.array([[0.0, 1.0], [1.0, 0.0]]), (1,), max_new_tokens=50)
-    assert [event.step for event in events if isinstance(event, PathFinished)] == [0]
-    assert len(fold(events).steps) == 1
+    early = tree_of(np.array([[0.0, 1.0], [1.0, 0.0]]), (1,), max_new_tokens=50)
+    assert len(early.steps) == 1, "a run ends with its last path"
 
 
 ORIGINAL = {"policy": "original", "branch_factor": 3}
@@ -256,26 +242,14 @@ def test_the_heir_is_the_token_that_is_drawn_without_a_fork():
         run = tree_of(FIVE, seed=seed, branch_factor=3)
         [heir] = [path for path in run.paths[1:] if path.heir]
         [alone] = texts_of(tree_of(FIVE, seed=seed, entropy_threshold=20.0))
-        assert (heir.tokens[0].id,) == alone == drawn([uniform(seed, ROOT, 0, Purpose.TOKEN)])
+        place = uniform(seed, ROOT, 0, Purpose.TOKEN)
+        drawn = int(np.searchsorted(np.cumsum(FIVE[0]), place, side="right"))
+        assert (heir.tokens[0].id,) == alone == (drawn,)
         heirs.add(alone[0])
     assert len(heirs) >= 4
 
 
-def test_greedy_takes_the_most_likely_token_and_never_forks():
-    table = np.array([[0.1, 0.2, 0.7], [0.4, 0.35, 0.25], [0.0, 0.9, 0.1]])
-    assert texts_of(tree_of(table, policy="greedy", max_new_tokens=5)) == [(2, 1, 0, 2, 1)]
-
-
-def arithmetic(codes: int, seed: int = 0, tokens: int = 5) -> BranchingConfig:
-    return BranchingConfig(policy="arithmetic", max_paths=codes, seed=seed, max_new_tokens=tokens)
-
-
-def prefix_probability(model: TableModel, prefix: Text) -> float:
-    before = (0, *prefix)
-    return math.prod(
-        model.next(last, step)[token]
-        for step, (last, token) in enumerate(zip(before, prefix, strict=False))
-    )
+ARITHMETIC = {"policy": "arithmetic", "max_new_tokens": 5}
 
 
 @settings(max_examples=60)
@@ -291,7 +265,8 @@ def test_a_prefix_of_probability_p_gets_n_p_codes_rounded_up_or_down(
     chain, size, concentration, codes, stops, seed
 ):
     model = TableModel(random_table(chain, size, concentration), sorted(stops))
-    leaves, _ = leaves_of(model, arithmetic(codes, seed))
+    config = BranchingConfig(**ARITHMETIC, max_paths=codes, seed=seed)
+    leaves, _ = leaves_of(model, config)
     found: Counter[Text] = Counter()
     for text, leaf in leaves.items():
         count = leaf.weight * codes
@@ -300,44 +275,25 @@ def test_a_prefix_of_probability_p_gets_n_p_codes_rounded_up_or_down(
             found[text[:length]] += round(count)
     assert found[()] == codes
     for prefix, count in found.items():
-        expected = codes * prefix_probability(model, prefix)
+        steps = enumerate(zip((0, *prefix), prefix, strict=False))
+        expected = codes * math.prod(model.next(last, step)[token] for step, (last, token) in steps)
         assert math.floor(expected - 1e-6) <= count <= math.ceil(expected + 1e-6), prefix
 
 
-def test_one_code_gives_one_ordinary_sample() -> None:
+def test_a_run_without_forks_is_one_ordinary_sample() -> None:
     model = TableModel(random_table(7, 4, 0.5), stop_ids=[3])
     for seed in range(20):
-        for policy in ("independent", "stochastic-beam", "arithmetic"):
-            one = run_of(model, "0", policy=policy, max_paths=1, max_new_tokens=5, seed=seed)
-            without_forks = run_of(model, "0", entropy_threshold=20, max_new_tokens=5, seed=seed)
+        without_forks = run_of(model, "0", entropy_threshold=20, max_new_tokens=5, seed=seed)
+        for policy in ("independent", "stochastic-beam", "arithmetic", "original"):
+            settings = {"policy": policy, "max_paths": 1, "max_new_tokens": 5, "seed": seed}
+            one = run_of(model, "0", entropy_threshold=20, **settings)
             assert one.samples == without_forks.samples
 
 
 def test_draft_tokens_of_a_path_with_one_code_are_verified(embedded) -> None:
-    drafting = {"drafter": "prompt-lookup", "draft_length": 4, "temperature": 1.3}
+    settings = {"max_paths": 4, "seed": 2, "max_new_tokens": 40, "temperature": 1.3}
+    drafting = {"drafter": "prompt-lookup", "draft_length": 4}
     prompt = "One, two, three, one, two, three, one,"
-    events = events_of(embedded, prompt, arithmetic(4, seed=2, tokens=40), **drafting)
+    events = events_of(embedded, prompt, **ARITHMETIC | settings | drafting)
     drafts = [event for event in events if isinstance(event, Speculated)]
     assert sum(event.accepted for event in drafts) > 0
-
-
-def test_the_codes_form_a_lattice() -> None:
-    """Worked out by hand: of four equally likely tokens, four codes choose each one once."""
-    model = TableModel(np.full((4, 4), 0.25))
-    for seed in range(20):
-        leaves, _ = leaves_of(model, arithmetic(4, seed, tokens=1))
-        assert {text: leaf.weight for text, leaf in leaves.items()} == {
-            (token,): 0.25 for token in range(4)
-        }
-        leaves, _ = leaves_of(model, arithmetic(16, seed, tokens=2))
-        assert len(leaves) == 16, "sixteen codes choose each of the sixteen texts once"
-
-
-def test_estimates_vary_less_than_those_of_independent_texts() -> None:
-    """The weight of the first token is off by less than one code in n."""
-    model = TableModel(random_table(7, 4, 0.5))
-    for seed in range(50):
-        leaves, _ = leaves_of(model, arithmetic(10, seed, tokens=3))
-        for token, p in enumerate(model.next(0, 0)):
-            weight = sum(leaf.weight for text, leaf in leaves.items() if text[0] == token)
-            assert abs(weight - p) < 0.1

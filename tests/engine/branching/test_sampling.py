@@ -1,8 +1,13 @@
-"""Entropy and filters of the processed distribution, and draws from it."""
+"""Entropy and filters of the processed distribution, and draws from it. A random number depends on its
+inputs alone, and serves one purpose.
+"""
 
 import itertools
 import math
+import sys
+from collections import Counter, defaultdict
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +15,18 @@ import torch
 from equality import processed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_runs import events_of
+from policies import EVERY
 
-from eab.config import BranchingConfig
+from eab.config import MAX_SEED, BranchingConfig
+from eab.engine.branching import random_streams
+from eab.engine.branching.random_streams import (
+    ROOT,
+    Purpose,
+    child_stream_key,
+    pruning_uniform,
+    uniform,
+)
 from eab.engine.branching.sampling import (
     CANDIDATES,
     Distributions,
@@ -28,20 +43,9 @@ LAST = 1 - 2.0**-53
 DTYPES = [torch.float32, torch.float64]
 
 
-def predictions(
-    probabilities: list[list[float]], dtype: torch.dtype = torch.float64, **settings: object
-) -> Predictions:
-    logits = torch.tensor(probabilities, dtype=torch.float64).log().to(dtype)
-    return Predictions(logits, BranchingConfig(**settings))
-
-
-@pytest.mark.parametrize("size", [2, 7, 50_257])
-def test_the_entropy_of_equal_probabilities_is_the_logarithm_of_their_number(size):
-    equal = torch.zeros(1, size, dtype=torch.float64)
-    assert Predictions(equal, PLAIN).entropies == pytest.approx([math.log(size)])
-
-
-def test_the_entropy_of_a_certain_token_is_zero_without_nan():
+def test_entropies_at_both_ends():
+    equal = torch.zeros(1, 50_257, dtype=torch.float64)
+    assert Predictions(equal, PLAIN).entropies == pytest.approx([math.log(50_257)])
     sure = torch.full((1, 9), -math.inf)
     sure[0, 4] = 3.0
     assert Predictions(sure, PLAIN).entropies == [0.0]
@@ -91,20 +95,6 @@ def test_there_are_as_many_top_tokens_as_a_fork_may_need():
     assert len(Predictions(logits[:, :3], PLAIN).top_tokens[0]) == 3
 
 
-@settings(max_examples=150)
-@given(
-    weights=st.lists(
-        st.sampled_from([0.0, 0.0, 1e-30, 1e-9, 0.3, 1.0]), min_size=2, max_size=40
-    ).filter(any),
-    uniform=st.one_of(st.sampled_from([0.0, 2.0**-53, 0.5, LAST]), st.floats(0, LAST)),
-    dtype=st.sampled_from(DTYPES),
-)
-def test_a_draw_never_returns_a_token_of_probability_zero(weights, uniform, dtype):
-    found = Predictions(torch.tensor([weights], dtype=torch.float64).log().to(dtype), PLAIN)
-    [token] = found.draw([0], [uniform])
-    assert weights[token] > 0
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [3, 1000, 150_000])
 def test_the_lowest_and_highest_draws_reach_the_first_and_last_possible_tokens(dtype, size):
@@ -113,41 +103,13 @@ def test_the_lowest_and_highest_draws_reach_the_first_and_last_possible_tokens(d
     assert Predictions(logits, PLAIN).draw([0, 1], [0.0, LAST]) == [1, size - 2]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_tokens_that_are_not_excluded_are_drawn_with_their_probabilities(dtype):
-    found, many = predictions([[0.5, 0.3, 0.1, 0.1]], dtype), 20_000
-    uniforms = [(index + 0.5) / many for index in range(many)]
-    drawn = torch.tensor(found.draw([0] * many, uniforms, excluded=[[0]] * many))
-    counts = torch.bincount(drawn) / many
-    assert counts.tolist() == pytest.approx([0.0, 0.6, 0.2, 0.2], abs=2 / many)
-
-
-def test_excluding_tokens_does_not_change_the_distribution():
-    found = predictions([[0.5, 0.5], [0.9, 0.1]])
-    assert found.draw([0, 1], [0.1, 0.1], excluded=[[0], [0]]) == [1, 1]
-    assert found.draw([0, 1], [0.1, 0.1]) == [0, 0]
-    assert found.log_prob([0, 1], [0, 0]) == pytest.approx([math.log(0.5), math.log(0.9)])
-
-
-def test_nothing_is_drawn_when_every_token_is_excluded():
-    found = predictions([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
+def test_a_draw_skips_excluded_tokens_and_leaves_the_distribution_as_it_is():
+    probabilities = torch.tensor([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]], dtype=torch.float64)
+    found = Predictions(probabilities.log(), PLAIN)
     assert found.draw([0, 1], [0.4, 0.4], excluded=[[0, 1], [0, 1]]) == [None, 2]
+    assert found.draw([0, 1], [0.4, 0.1]) == [0, 0]
+    assert found.log_prob([0, 1], [0, 0]) == pytest.approx([math.log(0.5), math.log(0.2)])
     assert found.draw([], []) == []
-
-
-@pytest.mark.parametrize("size", [3, 255, 256, 257, 1000])
-def test_a_draw_inverts_the_cumulative_sum_over_the_whole_vocabulary(size):
-    generator = torch.Generator().manual_seed(size)
-    weights = torch.rand(1, size, dtype=torch.float64, generator=generator)
-    weights[0, ::3] = 0.0
-    probs = weights / weights.sum()
-    found = Predictions(probs.log(), PLAIN)
-    uniforms = [0.0, LAST, *torch.rand(300, dtype=torch.float64, generator=generator).tolist()]
-    drawn = [found.draw([0], [uniform])[0] for uniform in uniforms]
-    expected = torch.searchsorted(
-        probs[0].cumsum(0), torch.tensor(uniforms, dtype=torch.float64), right=True
-    )
-    assert drawn == expected.clamp(max=int(probs[0].nonzero()[-1])).tolist()
 
 
 RUNS = [
@@ -190,19 +152,6 @@ def test_runs_with_different_settings_get_the_predictions_and_draws_of_each_alon
             asked = ([index], [alone.drawn[index]])
             assert found.log_prob(*asked) == alone.log_prob(*asked)
         first += count
-
-
-def test_a_rest_draw_equals_a_draw_with_the_excluded_tokens_masked():
-    logits = torch.randn(3, 700, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    found = Predictions(logits, PLAIN)
-    excluded = [found.top_tokens[index][: index + 1] for index in range(3)]
-    found.draw_next([0.2, 0.5, 0.8], [RestDraw(2, 0.6, excluded[2]), RestDraw(0, 0.1, excluded[0])])
-    assert found.drawn == found.draw(range(3), [0.2, 0.5, 0.8])
-    masked = logits.clone()
-    for row, tokens in enumerate(excluded):
-        masked[row, tokens] = -math.inf
-    expected = Predictions(masked, PLAIN).draw(range(3), [0.1, 0.0, 0.6])
-    assert found.rests == [expected[0], None, expected[2]]
 
 
 def test_nan_logits_of_one_run_do_not_affect_the_other_runs():
@@ -251,7 +200,7 @@ def distributions(scores: torch.Tensor) -> Distributions:
     levels=st.lists(LEVELS, min_size=1, max_size=6),
     wide=st.booleans(),
     uniforms=st.lists(
-        st.one_of(st.sampled_from([0.0, LAST]), st.floats(0, LAST)), min_size=1, max_size=5
+        st.one_of(st.sampled_from([0.0, 0.5, LAST]), st.floats(0, LAST)), min_size=1, max_size=5
     ),
     excluded=st.integers(0, 4),
 )
@@ -266,11 +215,12 @@ def test_a_draw_inverts_the_distribution_without_the_hidden_tokens(
     scores[:, 0].clamp_(min=0.0)
     of = distributions(scores.double() if wide else scores)
     before = of.probs.clone()
-    hidden = [(0, token) for token in of.probs[0].topk(min(excluded, size)).indices.tolist()]
     indices = [*reversed(range(rows))]
+    best = of.probs[indices].topk(min(excluded, size)).indices.tolist()
+    hidden = [(draw, token) for draw, tokens in enumerate(best) for token in tokens]
     drawn = draws(of, indices, uniforms, hidden)
     assert torch.equal(of.probs, before)
-    for draw, (index, uniform) in enumerate(zip(indices, uniforms, strict=True)):
+    for draw, (index, number) in enumerate(zip(indices, uniforms, strict=True)):
         probs = of.probs[index].double()
         probs[[token for own, token in hidden if own == draw]] = 0.0
         token, inside, total = drawn[draw]
@@ -279,20 +229,11 @@ def test_a_draw_inverts_the_distribution_without_the_hidden_tokens(
         if token is not None:
             reached = probs[:token].sum().item() + inside * probs[token].item()
             assert probs[token] > 0
-            assert reached == pytest.approx(uniform * total, abs=1e-5 * total)
+            assert reached == pytest.approx(number * total, abs=1e-5 * total)
             [log_prob] = log_probs_of(of, np.array([index]), np.array([token]))
             assert log_prob == pytest.approx(
                 of.scores[index].log_softmax(0)[token].item(), abs=1e-4
             )
-
-
-def test_a_row_of_nan_does_not_affect_the_others():
-    scores = torch.randn(2, 300, generator=torch.Generator().manual_seed(1))
-    alone = draws(distributions(scores[1:]), [0], [0.4], [])
-    scores[0] = math.nan
-    both = draws(distributions(scores), [0, 1], [0.4, 0.4], [(0, 5)])
-    assert not both[0][2] > 0
-    assert tuple(both[1]) == tuple(alone[0])
 
 
 @settings(max_examples=150, deadline=None)
@@ -311,3 +252,116 @@ def test_the_largest_numbers_are_those_of_topk(seed, size, count, low_precision)
     assert torch.equal(values, rows.topk(count).values)
     assert torch.equal(values, rows.gather(1, columns))
     assert all(len({*own}) == count for own in columns.tolist())
+
+
+ANY_SEED = st.integers(0, MAX_SEED)
+STREAM_KEYS = st.integers(0, 2**64 - 1)
+STEPS = st.integers(0, 5000)
+PURPOSES = st.sampled_from(Purpose)
+
+FROZEN_UNIFORMS = [0.6299085342998937, 0.19765265011863864, 0.8836289693691156, 0.8908864717254646]
+FROZEN_PRUNING = 0.6131746863976323
+FROZEN_KEYS = [259418745062592498, 15316269418215960375]
+
+
+@given(
+    seed=ANY_SEED, stream_key=STREAM_KEYS, step=STEPS, purpose=PURPOSES, number=st.integers(0, 16)
+)
+def test_a_draw_is_at_least_zero_and_below_one_and_repeats(seed, stream_key, step, purpose, number):
+    drawn = uniform(seed, stream_key, step, purpose, number)
+    assert 0 <= drawn < 1
+    assert drawn == uniform(seed, stream_key, step, purpose, number)
+    assert (drawn * 2**53).is_integer()
+
+
+@given(
+    seed=ANY_SEED, stream_key=st.integers(0, 2**64 - 2), step=STEPS, token=st.integers(0, 300_000)
+)
+def test_a_child_gets_a_stream_key_of_its_own(seed, stream_key, step, token):
+    key = child_stream_key(stream_key, step, token)
+    assert key not in (stream_key, ROOT, 2**64 - 1)
+    assert key == child_stream_key(stream_key, step, token)
+    assert key != child_stream_key(stream_key, step, token + 1)
+    assert key != child_stream_key(stream_key, step + 1, token)
+
+
+@pytest.mark.parametrize("varied", ["seed", "stream_key", "step", "number"])
+def test_draws_are_uniform_along_each_input(varied):
+    where = {"seed": 11, "stream_key": 22, "step": 33, "purpose": Purpose.TOKEN, "number": 0}
+    draws = [uniform(**where | {varied: value}) for value in range(20_000)]
+    counts = Counter(int(draw * 50) for draw in draws)
+    assert chi_square(counts, 50) < 100  # expected: 49 +- 10; the bound is 5 sigma
+    pairs = Counter((int(one * 7), int(two * 7)) for one, two in itertools.pairwise(draws))
+    assert chi_square(pairs, 49) < 98, "consecutive draws are independent"
+
+
+def chi_square(counts: Counter, cells: int) -> float:
+    expected = counts.total() / cells
+    seen = sum((count - expected) ** 2 / expected for count in counts.values())
+    return seen + (cells - len(counts)) * expected
+
+
+def test_all_draws_differ_and_never_change_so_that_old_seeds_repeat():
+    places = itertools.product(range(6), range(6), range(6), Purpose, range(6))
+    numbers = {uniform(*place) for place in places}
+    pruning = {pruning_uniform(*place) for place in itertools.product(range(6), range(6))}
+    assert len(numbers | pruning) == len(Purpose) * 6**4 + 36
+    assert [
+        uniform(0, ROOT, 0, Purpose.TOKEN),
+        uniform(1, ROOT, 2, Purpose.TOKEN, 3),
+        uniform(MAX_SEED, 2**64 - 1, 4095, Purpose.TOKEN, 1),
+        uniform(1, ROOT, 2, Purpose.PERTURBATION, 3),
+    ] == FROZEN_UNIFORMS
+    assert pruning_uniform(7, 3) == FROZEN_PRUNING
+    assert [child_stream_key(ROOT, 0, 0), child_stream_key(123, 45, 678)] == FROZEN_KEYS
+
+
+Words = tuple[int, ...]  # hash inputs: seed, stream key, step and index; or those of a stream key
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[Words, Counter[str]]:
+    """All random numbers that a run asks for, and how often each line of the code asks for them."""
+    found: defaultdict[Words, Counter[str]] = defaultdict(Counter)
+    compute = random_streams._hash
+
+    def hash_and_note(*words: int) -> int:
+        asking = sys._getframe(2)  # the caller of `uniform` or of a function like it
+        code = asking.f_code
+        found[words][f"{Path(code.co_filename).name}:{asking.f_lineno} {code.co_name}"] += 1
+        return compute(*words)
+
+    monkeypatch.setattr(random_streams, "_hash", hash_and_note)
+    return found
+
+
+def is_next_token(words: Words) -> bool:
+    """Whether it draws a path's next token, which a draft model and verification also ask for."""
+    return words[3] == Purpose.TOKEN
+
+
+@pytest.mark.parametrize("drafter", ["none", "model", "prompt-lookup", "sibling-lookup"])
+@pytest.mark.parametrize("policy", EVERY)
+def test_a_random_number_serves_one_purpose(twins, asked, policy, drafter):
+    """A purpose is a line of the code. A number that draws no next token is asked for once per run,
+    or again where a draft token was rejected.
+    """
+    settings = {"max_new_tokens": 16, "entropy_threshold": 2.5, "top_k": 20, "seed": 3}
+    settings |= {"policy": policy, "drafter": drafter}
+    for max_paths in (2, 7):
+        asked.clear()
+        model, draft = twins("llama").ours, twins("llama", 1).ours
+        assert events_of(model, "w5 w9 w3 w5 w9", draft=draft, max_paths=max_paths, **settings)
+        assert any(is_next_token(words) for words in asked)
+        assert_one_purpose_each(asked, repeats=drafter != "none")
+
+
+def assert_one_purpose_each(asked: dict[Words, Counter[str]], repeats: bool) -> None:
+    shared = {words: lines for words, lines in asked.items() if len(lines) > 1}
+    assert not shared
+    again = {
+        words: lines
+        for words, lines in asked.items()
+        if max(lines.values()) > 1 and not is_next_token(words) and words[3] != Purpose.STREAM_KEY
+    }
+    assert repeats or not again

@@ -232,20 +232,12 @@ class AllCaches(RuleBasedStateMachine):
         for cache in self.caches.values():
             cache.trim(path, length)
 
-    @invariant()
-    def the_reports_are_right(self) -> None:
-        usages = self.usages()
-        self.shared_private_and_spare_rows_are_what_the_tensors_hold(usages)
-        self.each_cache_reports_what_it_shares(usages)
-        self.the_ledger_agrees_with_the_tensors_and_never_decreases(usages)
-
     def usages(self) -> dict[str, KVUsage]:
         return {name: cache.usage(list(self.texts)) for name, cache in self.caches.items()}
 
-    def shared_private_and_spare_rows_are_what_the_tensors_hold(
-        self, usages: dict[str, KVUsage]
-    ) -> None:
-        for name, usage in usages.items():
+    @invariant()
+    def rows_and_the_ledger_are_what_the_tensors_hold(self) -> None:
+        for name, usage in self.usages().items():
             rows = usage.rows_shared + usage.rows_private + usage.rows_spare
             assert usage.bytes_held == rows * self.caches[name].shape.row_bytes, name
             tensors = live_tensors(self.caches[name])
@@ -254,12 +246,17 @@ class AllCaches(RuleBasedStateMachine):
             assert len(set(addresses)) == len(addresses), name
             for tensor in tensors:
                 assert tensor.untyped_storage().nbytes() == tensor.nbytes, name
+            assert self.caches[name]._ledger.live_bytes == usage.bytes_held <= usage.peak_bytes
+            totals = (usage.bytes_copied, usage.allocations, usage.peak_bytes)
+            assert all(new >= old for new, old in zip(totals, self.totals[name], strict=True)), name
+            self.totals[name] = totals
 
-    def each_cache_reports_what_it_shares(self, usages: dict[str, KVUsage]) -> None:
+    @invariant()
+    def each_cache_reports_what_it_shares(self) -> None:
         sizes = [len(text) for text in self.texts.values()]
         seen = [token for text in self.texts.values() for token in placed(text)]
         shared = {token for token in seen if seen.count(token) > 1}
-        for name, usage in usages.items():
+        for name, usage in self.usages().items():
             assert usage.rows_independent == sum(sizes), name
             assert [rows.path for rows in usage.paths] == list(self.texts), name
             rows = [(rows.shared, rows.private) for rows in usage.paths]
@@ -284,17 +281,6 @@ class AllCaches(RuleBasedStateMachine):
                 assert rows == [(one, size - one) for one, size in each], name
                 of_all = (len(shared), len(set(seen) - shared))
                 assert (usage.rows_shared, usage.rows_private) == of_all, name
-
-    def the_ledger_agrees_with_the_tensors_and_never_decreases(
-        self, usages: dict[str, KVUsage]
-    ) -> None:
-        for name, usage in usages.items():
-            totals = (usage.bytes_copied, usage.allocations, usage.peak_bytes)
-            assert all(new >= old for new, old in zip(totals, self.totals[name], strict=True)), name
-            assert usage.peak_bytes >= usage.bytes_held, name
-            self.totals[name] = totals
-            ledger = self.caches[name]._ledger
-            assert ledger.live_bytes == usage.bytes_held, name
 
     def teardown(self) -> None:
         self.patch.undo()
@@ -351,6 +337,11 @@ def test_the_cost_of_one_fork_in_each_cache() -> None:
     assert found["paged"] == (3 * (3 + 3), 2 + 3 * 11 + 10, 4 * 6 + 4 + 12, 4 * 18 + 22)
     # K and V of one layer for three texts.
     assert found["recompute"] == (0, 0, 0, 2 * 33)
+    # A single path grows its own segment, and does not concatenate it with others.
+    cache = ConcatCowCache(SHAPE, ROOM)
+    for _ in range(4):
+        attend_all(cache, [0], [[1]])
+    assert counted(cache, 0) == (4, 0 + 1 + 2 + 3, 16, 4 * 4 + 3)
 
 
 @pytest.mark.parametrize("name", ["tree", "concat-cow", "deep-copy"])
@@ -366,7 +357,7 @@ def test_no_cache_holds_more_than_its_limit_and_each_stays_usable(name: Any) -> 
     assert cache.usage([0]).bytes_held == 10 * BYTES
 
 
-def test_a_copy_beyond_the_limit_is_refused_before_it_is_made() -> None:
+def test_what_would_exceed_the_limit_is_refused_before_it_is_made() -> None:
     cache = DeepCopyCache(SHAPE, 10 * BYTES)
     attend_all(cache, [0], [[1] * 5])
     with pytest.raises(MemoryLimitError, match="needs 0 MiB"):
@@ -374,20 +365,8 @@ def test_a_copy_beyond_the_limit_is_refused_before_it_is_made() -> None:
     assert cache.usage([0]).bytes_held == 5 * BYTES
     cache.fork(0, [1, 2])
     assert cache.usage([1, 2]).bytes_held == 10 * BYTES
-
-
-def test_recompute_is_limited_by_what_one_forward_pass_computes() -> None:
-    cache = Recompute(SHAPE, 10 * BYTES)
-    attend_all(cache, [0], [[1] * 10])
-    words = r"one forward pass over all texts .* Use fewer paths or new tokens, or"
-    with pytest.raises(MemoryLimitError, match=words):
-        cache.prepare([0], [[1]])
-    assert cache.usage([0]).rows_independent == 10
-
-
-def test_a_single_growing_path_copies_no_more_rows_than_it_must() -> None:
-    cache = ConcatCowCache(SHAPE, ROOM)
-    for _ in range(4):
-        attend_all(cache, [0], [[1]])
-    # Its own segment grows; a single segment is not concatenated with others.
-    assert counted(cache, 0) == (4, 0 + 1 + 2 + 3, 16, 4 * 4 + 3)
+    passes = Recompute(SHAPE, 10 * BYTES)
+    attend_all(passes, [0], [[1] * 10])
+    with pytest.raises(MemoryLimitError, match="one forward pass over all texts"):
+        passes.prepare([0], [[1]])
+    assert passes.usage([0]).rows_independent == 10

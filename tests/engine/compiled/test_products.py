@@ -1,5 +1,8 @@
-"""Products that are compiled for this processor: exact on integers, and the same in any batch."""
+"""Products that are compiled for this processor: exact on integers, and the same in any batch. What runs
+on processors with AVX2 and without AVX-512, and where nothing is compiled.
+"""
 
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -9,10 +12,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
-from processor import needs_compiled
+from processor import needs_compiled, threads
 from torch import Tensor, nn
 
 from eab.engine import compiled
+from eab.engine.compiled import VARIABLE
 from eab.engine.models.quantized.integers import Int8Linear, OneDnn, int8_products
 from eab.engine.models.weights import TiledLinear, apply_layout
 from eab.errors import ModelError
@@ -29,23 +33,19 @@ def integers(*shape: int, seed: int) -> Tensor:
     inputs=st.integers(1, 700),
     rows=st.integers(1, 20),
     bias=st.booleans(),
-    threads=st.integers(1, 3),
+    count=st.integers(1, 3),
     seed=st.integers(0, 1000),
 )
 @torch.inference_mode()
-def test_sums_of_whole_numbers_are_exact(outputs, inputs, rows, bias, threads, seed):
+def test_sums_of_whole_numbers_are_exact(outputs, inputs, rows, bias, count, seed):
     linear = nn.Linear(inputs, outputs, bias=bias)
     linear.weight.copy_(integers(outputs, inputs, seed=seed))
     if bias:
         linear.bias.copy_(integers(outputs, seed=seed + 1))
     x = integers(rows, inputs, seed=seed + 2)
     expected = x.double() @ linear.weight.double().t() + (linear.bias.double() if bias else 0)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with threads(count):
         assert torch.equal(TiledLinear(linear)(x).double(), expected)
-    finally:
-        torch.set_num_threads(before)
 
 
 @needs_compiled
@@ -121,12 +121,8 @@ def test_what_compiled_code_cannot_read_is_refused():
     for stored, numbers in unreadable:
         with pytest.raises(TypeError, match="compiled code"):
             stored(numbers)
-
-
-@needs_compiled
-def test_rows_of_another_size_are_refused():
     with pytest.raises(ValueError, match=r"^63 inputs, .* do not fit together"):
-        TiledLinear(nn.Linear(64, 70))(torch.ones(1, 63))
+        layer(torch.ones(1, 63))
 
 
 @needs_compiled
@@ -179,3 +175,50 @@ def test_a_missing_or_broken_llvmlite_is_no_error(name):
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert told.stdout.split()[-1] in ("prepacked", "plain")
+
+
+AVX2 = {VARIABLE: "avx2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+OFF = {VARIABLE: "off"}
+OF_COMPILED_CODE = ("engine/compiled/test_attention.py", "engine/compiled/test_products.py")
+OF_BOTH_WAYS = (
+    "engine/caches/test_all_caches.py",
+    "engine/caches/test_growth.py",
+    "labs/test_padded_and_recounted.py",
+    "engine/models/quantized/test_formats.py",
+    "engine/models/quantized/test_layers.py",
+    "engine/models/test_own_decoder.py",
+    "engine/models/test_weight_layouts.py",
+)
+
+
+def told_with(limits, program):
+    told = subprocess.run(
+        [sys.executable, *program],
+        cwd=ROOT,
+        env=os.environ | limits,
+        capture_output=True,
+        text=True,
+    )
+    assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]
+    return told.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limits", [pytest.param(AVX2, marks=needs_compiled, id="avx2"), OFF])
+def test_the_tests_that_depend_on_the_processor_pass(limits):
+    some = OF_BOTH_WAYS if limits is OFF else (*OF_COMPILED_CODE, *OF_BOTH_WAYS)
+    files = [f"tests/{file}" for file in some]
+    assert " failed" not in told_with(
+        limits, ["-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
+    )
+
+
+@pytest.mark.slow
+@needs_compiled
+def test_the_variable_limits_what_is_compiled():
+    program = (
+        "from eab.engine import compiled; print(compiled.can_compile()); "
+        "from eab.engine.compiled.llvm_code import LANES; print(LANES)"
+    )
+    assert told_with({VARIABLE: "avx2"}, ["-c", program]).split() == ["True", "8"]
+    assert told_with(OFF, ["-c", program]).split()[0] == "False"

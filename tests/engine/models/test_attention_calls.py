@@ -1,5 +1,6 @@
 """A model is accepted if it asks for ordinary causal attention, in every data type. It is judged by
-what it asks for, because in 16 bits a wrong result can hide behind rounding.
+what it asks for, because in 16 bits a wrong result can hide behind rounding. What it lets a token
+read is derived from the functions that make its masks, and is said in a sentence.
 """
 
 from itertools import cycle, product
@@ -8,10 +9,19 @@ import pytest
 import torch
 from tiny_models import tiny
 from transformers import AutoModelForCausalLM, XLMConfig
+from transformers.masking_utils import (
+    and_masks,
+    causal_mask_function,
+    chunked_causal_mask_function,
+    sdpa_mask,
+    sliding_window_causal_mask_function,
+)
 
-from eab.engine.caches.shape import RowShape
+from eab.engine.caches.shape import EVERYTHING, KVShape, LayerAttention, Reach, RowShape
+from eab.engine.models.attention_calls import MaskRule, cache_mask, recording
 from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.models.loading import wrap_model
+from eab.engine.models.transformers_model import reach_words, rows_words
 from eab.errors import ModelError
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -31,15 +41,6 @@ REFUSED = {
     "a mask that depends on the text": ("DogeConfig", {}, NOT_CAUSAL),
     "attention of its own": ("DiffLlamaConfig", {}, OTHER_LAYERS),
     "another attention of its own": ("OpenAIGPTConfig", MHA, NO_LAYERS),
-}
-TAKEN = {
-    "BertConfig": MHA | {"is_decoder": True},
-    "Qwen3MoeConfig": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
-    "MixtralConfig": {"num_local_experts": 4, "pad_token_id": 0},
-    "Gemma3TextConfig": {"head_dim": 8},
-    "GPTBigCodeConfig": {"num_key_value_heads": 1},
-    "BartConfig": {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4},
-    "Olmo2Config": {"pad_token_id": 0},
 }
 
 
@@ -73,12 +74,6 @@ def test_an_encoder_that_ignores_the_last_token_of_some_texts_is_refused(words):
         wrap_model(AutoModelForCausalLM.from_config(xlm), words)
 
 
-@pytest.mark.parametrize(("kind", "dtype"), [*zip(TAKEN, cycle(DTYPES))], ids=str)
-def test_other_families_are_accepted(kind, dtype, words):
-    model = tiny(kind, dtype, spread=0.1, **TAKEN[kind])
-    assert isinstance(wrap_model(model, words), HuggingFaceModel)
-
-
 def test_row_sizes_come_from_what_the_model_stores_not_from_its_configuration(words):
     shape = wrap_model(tiny("OPTConfig", num_key_value_heads=2), words).kv_shape
     assert (shape.kv_heads, shape.group, shape.attention) == (4, 1, ())
@@ -104,3 +99,71 @@ def test_a_data_type_that_the_model_cannot_use_is_refused_with_an_explanation(wo
     model = tiny("MixtralConfig", torch.float64, num_local_experts=4, pad_token_id=0)
     with pytest.raises(ModelError, match=r"'mixtral' does not run in torch.float64 on cpu \(.*ble"):
         HuggingFaceModel(model, words, "it")
+
+
+NO_PADDING = torch.zeros(1, dtype=torch.int64)
+FULL = causal_mask_function
+
+
+def rule(sees, size=0):
+    with recording() as record:
+        cache_mask(batch_size=1, q_length=5, kv_length=5, mask_function=sees, local_size=size)
+    (found,) = record.rules
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sees", "size", "reach"),
+    [
+        (FULL, 0, EVERYTHING),
+        (FULL, 8, EVERYTHING),
+        (sliding_window_causal_mask_function(8), 8, Reach(window=8)),
+        (sliding_window_causal_mask_function(1), 1, Reach(window=1)),
+        (chunked_causal_mask_function(8, NO_PADDING), 8, Reach(chunk=8)),
+        (sliding_window_causal_mask_function(8), 9, None),
+        (sliding_window_causal_mask_function(8), 0, None),
+        (lambda _text, _head, at, row: row <= at + 1, 0, None),
+        (lambda _text, _head, at, row: (row <= at) & (row != 3), 0, None),
+        (and_masks(FULL, lambda _text, _head, _, row: torch.arange(5)[row] >= 0), 0, None),
+    ],
+)
+def test_the_reach_of_a_mask_is_known_for_every_length(sees, size, reach):
+    assert rule(sees, size).reach(200) == reach
+    if reach == Reach(window=8):
+        assert rule(sees, size).reach(8) == EVERYTHING, "a window as long as the context"
+
+
+def test_masks_that_are_not_noted_are_those_of_transformers():
+    sizes = {"batch_size": 1, "q_length": 5, "kv_length": 5}
+    assert cache_mask(**sizes) is None
+    window = sliding_window_causal_mask_function(3)
+    ours = cache_mask(**sizes, mask_function=window, local_size=3)
+    assert torch.equal(ours, sdpa_mask(**sizes, mask_function=window, local_size=3))
+    assert isinstance(rule(FULL), MaskRule)
+
+
+def test_a_mask_that_no_cache_supports_is_refused(words, monkeypatch):
+    monkeypatch.setattr(
+        "transformers.masking_utils.sliding_window_overlay",
+        lambda window: lambda _text, _head, at, row: (row > at - window) | (row == 0),
+    )
+    with pytest.raises(ModelError, match=r"'mistral' lets a token .* earlier ones by an unkn"):
+        HuggingFaceModel(tiny("MistralConfig", sliding_window=16), words, "it")
+
+
+def test_the_sentence_says_what_the_layers_read():
+    window, chunk = LayerAttention(Reach(window=6)), LayerAttention(Reach(chunk=8))
+    plain, borrows = LayerAttention(), LayerAttention(source=0)
+    for layers, words in (
+        ((plain, plain), ""),
+        ((LayerAttention(soft_cap=2.0, rows=RowShape(2, 8, 6)),), ""),
+        ((window, plain, window), " 2 of 3 attention layers read only the last 6 tokens, but"),
+        ((window,), " The attention layer reads only the last 6 tokens, but all rows are kept."),
+        ((chunk, plain), " 1 of 2 attention layers reads only the latest chunk of 8 tokens, but"),
+        ((plain, borrows), " 1 of 2 attention layers reads the rows of another layer."),
+    ):
+        shape = KVShape(len(layers), 2, 8, torch.float32, torch.device("cpu"), attention=layers)
+        begun = f"KV rows are shared between paths, {shape.row_bytes} B for each token."
+        assert rows_words(shape).startswith(begun + words if words else "")
+        assert bool(rows_words(shape)) == bool(words)
+        assert reach_words(shape).startswith("" if borrows in layers else words)

@@ -45,20 +45,6 @@ made = partial(tiny, dtype=torch.float64, seed=1, spread=0.3, pad_token_id=0)
 
 
 @pytest.mark.parametrize(
-    ("kind", "more", "context"),
-    [
-        ("LlamaConfig", {"max_position_embeddings": 64}, 64),
-        ("MistralConfig", {"sliding_window": 16}, 128),
-        ("MistralConfig", {"sliding_window": 4096}, 128),
-        ("Gemma3TextConfig", {"sliding_window": 24, "head_dim": 8}, 128),
-        ("Phi3Config", PHI_LONG, 128),
-    ],
-)
-def test_windows_do_not_shorten_the_context(kind, more, context, words):
-    assert wrap_model(made(kind, **more), words).context == context
-
-
-@pytest.mark.parametrize(
     ("kind", "more"),
     [
         ("MistralConfig", {"sliding_window": 16, "use_sliding_window": False}),
@@ -69,6 +55,7 @@ def test_windows_do_not_shorten_the_context(kind, more, context, words):
 )
 def test_up_to_the_last_position_the_logits_are_those_of_the_plain_model(kind, more, words):
     plain, ours = made(kind, **more), wrap_model(made(kind, **more), words)
+    assert ours.context == 128, "windows do not shorten it"
     new = 6
     prompt = " ".join(f"w{2 + index % 60}" for index in range(ours.context - new))
     config = BranchingConfig(max_new_tokens=new, max_paths=1, policy="greedy")
@@ -88,9 +75,9 @@ def test_up_to_the_last_position_the_logits_are_those_of_the_plain_model(kind, m
 @pytest.fixture(scope="module")
 def longrope():
     """A tiny Phi-3 whose rotary factors change at 32 tokens: plain and wrapped."""
-    return made("Phi3Config", **PHI_LONG), wrap_model(
-        made("Phi3Config", **PHI_LONG), word_tokenizer()
-    )
+    ours = wrap_model(made("Phi3Config", **PHI_LONG), word_tokenizer())
+    assert ours.card.own_decoder
+    return made("Phi3Config", **PHI_LONG), ours
 
 
 @pytest.fixture(scope="module")

@@ -45,8 +45,8 @@ from eab.weight_formats import AS_LOADED, PLAIN
 
 pytestmark = pytest.mark.slow
 
-PADDED = BranchingConfig(attention="padded", max_new_tokens=24, entropy_threshold=1.5, r=8)
-FAMILIES = ["llama", "qwen2", "gpt2", "gpt_neox"]
+PADDED = BranchingConfig(attention="padded", max_new_tokens=14, entropy_threshold=1.5, r=8)
+FAMILIES = ["llama", "gpt2"]
 SETTINGS = {
     "one path": {"max_paths": 1, "entropy_threshold": 20.0},
     "forks": {"max_paths": 6},
@@ -111,11 +111,8 @@ def capturing(twins, words) -> Callable[[str, Capture], HuggingFaceModel]:
     return make
 
 
-@pytest.mark.parametrize("weights", ["nf4", "nf4-double-quant"])
-def test_replays_with_the_weight_formats_of_gpus_give_the_same_run(
-    capturing, twins, words, tracer, weights
-):
-    config = replace(PADDED, max_paths=6)
+def test_replays_with_a_weight_format_of_gpus_give_the_same_run(capturing, twins, words, tracer):
+    config, weights = replace(PADDED, max_paths=6), "nf4-double-quant"
     plain = deepcopy(twins("llama").plain)
     uncaptured = HuggingFaceModel(plain, words, "llama", store_weights(plain, weights, PLAIN))
     found = events_of(capturing("llama", tracer.capture, weights), PROMPT, config)
@@ -138,9 +135,7 @@ def test_replays_give_the_same_run(capturing, twins, tracer, family, settings):
 @pytest.mark.parametrize("name", ["Mistral", "Gemma 4", "gpt-oss"])
 def test_replays_with_layers_that_differ_give_the_same_run(words, tracer, name):
     model = HuggingFaceModel(BY_NAME[name].model(), words, name)
-    config = BranchingConfig(
-        max_new_tokens=16, max_paths=6, entropy_threshold=1.5, r=8, temperature=3.0
-    )
+    config = replace(PADDED, attention="sliced", max_paths=6, temperature=3.0)
     expected = run_of(model, PROMPT, config).samples
     captured(model, tracer.capture)
     samples = run_of(model, PROMPT, config, attention="padded").samples
@@ -149,18 +144,14 @@ def test_replays_with_layers_that_differ_give_the_same_run(words, tracer, name):
 
 
 def test_a_batch_size_is_captured_when_it_recurs_and_again_when_the_tensors_grow(capturing, tracer):
-    config = BranchingConfig(
-        max_paths=1, entropy_threshold=20.0, max_new_tokens=13, r=4, attention="padded"
-    )
+    config = replace(PADDED, max_paths=1, entropy_threshold=20.0, max_new_tokens=13, r=4)
     model = capturing("llama", tracer.capture)
+    events_of(model, PROMPT, config, attention="sliced")
+    assert tracer.traced == 0, "sliced batches are not captured"
     events = events_of(model, PROMPT, config)
     growths = [event for event in events if isinstance(event, RowsAllocated)]
-    assert len(growths) == 4, (
-        "the prompt, and three times four of the twelve tokens that are processed"
-    )
-    assert tracer.traced == 3, (
-        "of each four batches, two are only run and the third is also captured"
-    )
+    assert len(growths) == 4, "the prompt, and three times four of the twelve processed tokens"
+    assert tracer.traced == 3, "of each four batches, two are only run, the third is captured, too"
     assert tracer.replayed == 6, "once to check it, then for the fourth"
     gc.collect()
     assert not model._graph_runner._replays, "they are discarded with the tensors"
@@ -168,38 +159,24 @@ def test_a_batch_size_is_captured_when_it_recurs_and_again_when_the_tensors_grow
 
 def test_concurrent_runs_each_use_their_own_inputs(capturing, twins, tracer):
     model = capturing("llama", tracer.capture)
-    config = BranchingConfig(
-        max_new_tokens=14, max_paths=3, entropy_threshold=2.0, r=8, attention="padded"
-    )
-    seeds = [replace(config, seed=seed) for seed in range(3)]
-    runs = list(
-        zip(
-            *zip_longest(*(event_stream(model, Request(PROMPT, one)) for one in seeds)), strict=True
-        )
-    )
-    assert tracer.replayed > 9
+    seeds = [replace(PADDED, max_paths=3, seed=seed) for seed in range(3)]
+    streams = [event_stream(model, Request(PROMPT, one)) for one in seeds]
+    runs = zip(*zip_longest(*streams), strict=True)
     for one, events in zip(seeds, runs, strict=True):
         alone = events_of(twins("llama").ours, PROMPT, one)
         assert decisions([event for event in events if event is not None]) == decisions(alone)
+    assert tracer.replayed > 9
 
 
 def test_batches_of_two_runs_share_one_forward_pass(capturing, twins, tracer):
     model = capturing("llama", tracer.capture)
-    config = BranchingConfig(
-        max_new_tokens=10, max_paths=3, entropy_threshold=2.0, r=8, attention="padded"
-    )
-    scheduler = Scheduler(model)
+    config, scheduler = replace(PADDED, max_new_tokens=8, max_paths=3), Scheduler(model)
     both = [scheduler.submit(Request(PROMPT, replace(config, seed=seed))) for seed in (1, 2)]
     while not any(one.ended for one in both):
         scheduler.step()
     assert tracer.traced == 0
     for one in both:
         assert_leaves_match(fold(one.new_events()), twins("llama").plain, EXACT)
-
-
-def test_sliced_batches_are_not_captured(capturing, tracer):
-    events_of(capturing("llama", tracer.capture), PROMPT, max_new_tokens=8)
-    assert tracer.traced == 0
 
 
 def synchronises(forward: Callable[[], Tensor]) -> Replay:
@@ -222,7 +199,7 @@ def freezes(forward: Callable[[], Tensor]) -> Replay:
 def test_a_failing_capture_runs_uncaptured_and_is_retried_a_few_times(
     capturing, twins, caplog, capture, reason
 ):
-    config = BranchingConfig(max_new_tokens=30, max_paths=3, r=4, attention="padded")
+    config = replace(PADDED, max_new_tokens=30, max_paths=3, r=4)
     events = events_of(capturing("llama", capture), PROMPT, config)
     assert decisions(events) == decisions(events_of(twins("llama").ours, PROMPT, config))
     assert [reason in message for message in caplog.messages] == [True] * MAX_FAILURES
@@ -253,55 +230,41 @@ def test_one_failure_discards_the_graphs_of_its_epoch_only(capturing, twins, tra
     assert (tracer.traced, tracer.replayed) == (2, 4)
 
 
-def test_replays_are_verified_on_new_inputs_before_the_first_run(capturing, twins, caplog):
-    model = capturing("llama", freezes)
-    model._graph_runner = CudaGraphRunner(lambda: freezes, model._replays_agree)
-    config = BranchingConfig(max_new_tokens=8, r=8, attention="padded")
-    assert_leaves_match(run_of(model, PROMPT, config), twins("llama").plain, EXACT)
-    assert 1 <= len(caplog.messages) <= MAX_FAILURES
-    assert all("replays disagree with the model" in message for message in caplog.messages)
-
-
 def breaks() -> bool:
     raise RuntimeError("out of memory")
 
 
-def test_a_verification_that_fails_does_not_disturb_a_run(capturing, twins, tracer, caplog):
-    model = capturing("llama", tracer.capture)
-    model._graph_runner = CudaGraphRunner(lambda: tracer.capture, breaks)
-    config = BranchingConfig(max_new_tokens=30, max_paths=3, r=4, attention="padded")
-    assert_leaves_match(run_of(model, PROMPT, config), twins("llama").plain, EXACT)
-    assert tracer.traced == 0
-    assert ["out of memory" in message for message in caplog.messages] == [True] * MAX_FAILURES
-
-
-def test_a_verification_without_a_replay_does_not_count(capturing, twins, caplog):
-    model = capturing("llama", freezes)
-    free = iter([None])  # no stream for the verification, then always one
-    model._graph_runner = CudaGraphRunner(lambda: next(free, freezes), model._replays_agree)
-    config = BranchingConfig(max_new_tokens=30, max_paths=3, r=4, attention="padded")
+@pytest.mark.parametrize(
+    ("streams", "verify", "said"),
+    [
+        ([freezes], None, "replays disagree with the model"),  # on new inputs
+        ([freezes], breaks, "out of memory"),
+        ([None, freezes], None, "replays disagree with the model"),  # no replay, no verification
+        ([None], lambda: True, "nothing was replayed"),  # never a free stream
+    ],
+)
+def test_a_run_whose_replays_are_not_verified_is_right(
+    capturing, twins, caplog, streams, verify, said
+):
+    """What captures at first, and then always; how replays are verified; and what is logged."""
+    model, some = capturing("llama", freezes), iter(streams[:-1])
+    model._graph_runner = CudaGraphRunner(
+        lambda: next(some, streams[-1]), verify or model._replays_agree
+    )
+    config = replace(PADDED, max_new_tokens=30, max_paths=3, r=4)
     assert_leaves_match(run_of(model, PROMPT, config), twins("llama").plain, EXACT)
     assert len(caplog.messages) == MAX_FAILURES
+    assert all(said in message for message in caplog.messages)
+    done: list[str] = []
+    graphs = [SimpleNamespace(reset=lambda name=name: done.append(name)) for name in "ab"]
+    _reset_graphs(graphs, "stream", free=done)
+    assert done == ["a", "b", "stream"], "a stream is free again once all its graphs are reset"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_correct_replays_pass_the_verification(capturing, tracer, family):
     assert capturing(family, tracer.capture)._replays_agree()
     assert (tracer.traced, tracer.replayed) == (1, 3)
-
-
-def test_without_a_free_stream_batches_run_uncaptured(capturing, twins):
-    model = capturing("llama", synchronises)
-    model._graph_runner = CudaGraphRunner(lambda: None, lambda: True)
-    config = BranchingConfig(max_new_tokens=8, r=8, attention="padded")
-    assert_leaves_match(run_of(model, PROMPT, config), twins("llama").plain, EXACT)
-
-
-def test_a_stream_is_free_again_once_all_its_graphs_are_reset():
-    done: list[str] = []
-    graphs = [SimpleNamespace(reset=lambda name=name: done.append(name)) for name in "ab"]
-    _reset_graphs(graphs, "stream", free=done)
-    assert done == ["a", "b", "stream"]
 
 
 def test_logits_of_one_batch_are_not_overwritten_by_the_next(capturing, tracer):

@@ -2,8 +2,6 @@
 stop tokens.
 """
 
-from itertools import zip_longest
-
 import pytest
 import torch
 from made_runs import events_of, run_of
@@ -18,7 +16,6 @@ from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.models.loading import wrap_model
 from eab.engine.request import Request
 from eab.errors import ModelError
-from eab.run import RunFold
 
 EXPERTS = {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 6}
 TEMPLATE = (
@@ -39,16 +36,12 @@ TEMPLATE = (
 def test_a_family_that_the_caches_cannot_serve_is_refused_with_an_explanation(make, reason, words):
     with pytest.raises(ModelError, match=reason):
         HuggingFaceModel(make(), words, "it")
-
-
-def test_a_refused_model_is_left_unchanged(words):
-    model = tiny("DogeConfig")
-    tokens = torch.tensor([[3, 5, 8, 13]])
+    model, tokens = tiny("DogeConfig"), torch.tensor([[3, 5, 8, 13]])
     with torch.inference_mode():
         before = model(tokens).logits
         with pytest.raises(ModelError):
             HuggingFaceModel(model, words, "it")
-        assert torch.equal(model(tokens).logits, before)
+        assert torch.equal(model(tokens).logits, before), "a refused model is left unchanged"
 
 
 def test_a_cache_that_disagrees_with_the_plain_model_is_refused(words, monkeypatch):
@@ -87,18 +80,9 @@ def test_a_chat_prompt_gets_the_template_once_and_one_bos_token(chatty):
     assert chat == tuple(chatty.encode(text, add_special_tokens=False))
     chat = model.encode("w5", BranchingConfig(chat=True, system="w9 w8"))
     assert [token for token in chat if token in (9, 8, 5, 70)] == [9, 8, 5, 70]
-
-
-def test_without_a_template_a_prompt_is_plain(twins):
-    bare = twins("llama").ours
-    assert bare.encode("w5", BranchingConfig()) == bare.encode("w5", BranchingConfig(chat=False))
-
-
-def test_chat_template_arguments_reach_the_template(chatty):
     chatty.chat_template = "{% if deep.a[1] %}w9{% endif %}{{ word }}{{ messages[0].content }}"
-    model = wrap_model(tiny("LlamaConfig"), chatty)
     config = BranchingConfig(chat_template_kwargs={"deep": {"a": [0, True]}, "word": " w8 "})
-    assert model.encode("w5", config) == (9, 8, 5)
+    assert wrap_model(tiny("LlamaConfig"), chatty).encode("w5", config) == (9, 8, 5)
 
 
 @pytest.mark.parametrize(
@@ -173,17 +157,3 @@ def test_a_wrapped_model_still_generates_the_same_with_transformers(kind, more, 
     ]
     assert texts[0] == texts[1]
     assert len(list(running)) > 10
-
-
-def test_two_runs_of_one_model_do_not_disturb_each_other(twins):
-    model = twins("qwen2").ours
-    config = BranchingConfig(max_new_tokens=10, entropy_threshold=1.5, max_paths=6)
-    prompts = ("w5 w6", "w40 w41 w42")
-    alone = [run_of(model, prompt, config).samples for prompt in prompts]
-    running = [event_stream(model, Request(prompt, config)) for prompt in prompts]
-    runs = [RunFold(), RunFold()]
-    for pair in zip_longest(*running):
-        for run, event in zip(runs, pair, strict=True):
-            if event is not None:
-                run.apply(event)
-    assert [run.started_run().samples for run in runs] == alone

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -43,12 +44,9 @@ def others() -> list[InstalledModel]:
     return [model for model in installed_models() if model.keeper != "this project"]
 
 
-def test_without_other_programs_only_the_embedded_model_is_found(home: Path) -> None:
+def test_models_of_ollama_are_named_as_ollama_names_them(home: Path, blob: bytes) -> None:
     [embedded] = installed_models()
     assert (embedded.name, embedded.keeper) == ("embedded", "this project")
-
-
-def test_models_of_ollama_are_named_as_ollama_names_them(home: Path, blob: bytes) -> None:
     add_to_ollama(home / "ollama", f"{USUAL}/llama3.2/1b", blob)
     add_to_ollama(home / "ollama", f"{USUAL}/tiny/latest", blob)
     add_to_ollama(home / "ollama", "registry.ollama.ai/someone/tiny/q4", blob)
@@ -66,18 +64,15 @@ def test_models_of_ollama_are_named_as_ollama_names_them(home: Path, blob: bytes
         assert sources.ollama_weights(name).read_bytes() == blob
     for name in ("ollama:tiny", "ollama:localhost:5000/library/tiny"):
         assert sources.ollama_weights(name).read_bytes() == blob
-
-
-def test_an_ollama_model_is_loaded(home: Path, blob: bytes) -> None:
-    add_to_ollama(home / "ollama", f"{USUAL}/tiny/latest", blob)
     model = load_model("ollama:tiny", "cpu")
     assert (model.card.name, model.card.family, model.card.layers) == ("ollama:tiny", "llama", 1)
+    add_to_ollama(home / "ollama", f"{USUAL}/tiny/latest", b"\x00" * 100)
+    with pytest.raises(ModelError, match=r"is not a GGUF file: it begins with other bytes"):
+        load_model("ollama:tiny", "cpu")
 
 
 @pytest.mark.parametrize("name", ["ollama:", "ollama:big", "ollama:tiny:7b", "ollama:../../x"])
-def test_a_model_that_ollama_lacks_is_refused_with_those_that_it_has(
-    name: str, home: Path, blob: bytes
-) -> None:
+def test_a_model_that_ollama_lacks_is_refused_with_those_that_it_has(name, home, blob):
     with pytest.raises(ModelError, match=r"Ollama has no model .*; it has no model"):
         load_model(name, "cpu")
     for number in range(30):
@@ -114,22 +109,12 @@ def test_a_damaged_manifest_is_left_out(text: str, home: Path, blob: bytes) -> N
     (home / "ollama" / "blobs" / f"sha256-{'0' * 64}").mkdir(parents=True)
     add_to_ollama(home / "ollama", f"{USUAL}/tiny/latest", blob)
     add_manifest(home / "ollama", f"{USUAL}/evil/latest", text)
+    add_to_ollama(home / "ollama", f"{USUAL}/large/latest", blob)
+    [large] = (home / "ollama" / "manifests").glob("*/*/large/*")
+    large.write_text(" " * 2**21 + large.read_text())
     assert [model.name for model in others()] == ["ollama:tiny:latest"]
     with pytest.raises(ModelError, match="it has ollama:tiny:latest"):
         load_model("ollama:evil", "cpu")
-
-
-def test_a_manifest_that_is_too_large_is_left_out(home: Path, blob: bytes) -> None:
-    add_to_ollama(home / "ollama", f"{USUAL}/tiny/latest", blob)
-    [file] = (home / "ollama" / "manifests").glob("*/*/*/*")
-    file.write_text(" " * 2**21 + file.read_text())
-    assert others() == []
-
-
-def test_a_blob_that_is_not_gguf_is_refused(home: Path) -> None:
-    add_to_ollama(home / "ollama", f"{USUAL}/tiny/latest", b"\x00" * 100)
-    with pytest.raises(ModelError, match=r"is not a GGUF file: it begins with other bytes"):
-        load_model("ollama:tiny", "cpu")
 
 
 def test_lm_studio_models_are_found_and_split_ones_counted_once(home: Path, blob: bytes) -> None:
@@ -151,7 +136,7 @@ def test_lm_studio_models_are_found_and_split_ones_counted_once(home: Path, blob
     assert load_model(others()[1].name, "cpu").card.layers == 1
 
 
-def test_hub_cache_models_need_weights_in_safetensors(home: Path) -> None:
+def test_hub_cache_models_need_weights_in_safetensors_or_gguf(home: Path, blob: bytes) -> None:
     files = {"config.json": b"{}", "model.safetensors": b"x" * 1000}
     add_to_hub_cache(home / "hub", "someone/whole", files)
     add_to_hub_cache(home / "hub", "someone/pickled", {"config.json": b"{}", "model.bin": b"x"})
@@ -159,17 +144,10 @@ def test_hub_cache_models_need_weights_in_safetensors(home: Path) -> None:
     (home / "hub" / "models--damaged").mkdir()
     (home / "hub" / "a-file").write_text("")
     assert others() == [InstalledModel("someone/whole", 1002, "Hugging Face Hub")]
-
-
-def test_gguf_files_in_the_hub_cache_are_listed_by_their_path(home: Path, blob: bytes) -> None:
     add_to_hub_cache(home / "hub", "someone/packed", {"tiny.gguf": blob, "notes.gguf": b"text"})
-    [found] = others()
-    assert found.name.endswith("tiny.gguf")
+    [found] = [one for one in others() if one.name.endswith("tiny.gguf")]
     assert (Path(found.name).read_bytes(), found.bytes) == (blob, len(blob))
-    assert found.keeper == "Hugging Face Hub"
-
-
-def test_a_hub_cache_that_is_a_file_has_no_models(home: Path) -> None:
+    shutil.rmtree(home / "hub")
     (home / "hub").write_text("")
     assert others() == []
 

@@ -51,13 +51,6 @@ def test_an_unknown_device_or_dtype_is_refused_with_a_short_message(argument, va
     assert len(str(error.value).encode("utf-8")) < 1000
 
 
-def test_a_folder_loads_and_is_named_as_it_was_given(llama_folder):
-    model = load_model(str(llama_folder), device="cpu", dtype="float64")
-    assert model.card.name == str(llama_folder)
-    assert (model.card.dtype, model.card.device, model.card.kv_heads) == ("float64", "cpu", 2)
-    assert model.card.row_bytes == 2 * 2 * 2 * 8 * 8
-
-
 def test_a_folder_with_pickled_or_broken_weights_is_refused(llama_folder):
     (llama_folder / "model.safetensors").write_bytes(b"\x08" + bytes(40))
     with pytest.raises(ModelError, match="cannot be loaded"):
@@ -95,20 +88,6 @@ def test_an_offline_or_unreachable_hub_is_reported(monkeypatch, name, value, rea
     with pytest.raises(ModelError, match=reason) as caught:
         load_model("no-such-owner/no-such-model")
     assert "Errno" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {"dtype": "evil"},
-        {"rope_parameters": {"rope_type": "longrope"}},
-        {"model_type": "nothing"},
-    ],
-    ids=str,
-)
-def test_a_damaged_configuration_raises_a_model_error(damage, llama_folder):
-    with pytest.raises(ModelError):
-        load_model(with_config(llama_folder, damage), device="cpu")
 
 
 @pytest.mark.parametrize("part", ["", "layers.1.", "lm_head", "embed_tokens", "norm.weight"])
@@ -149,12 +128,18 @@ def test_weights_beside_the_model_and_tables_of_older_versions_are_ignored(llama
     for name in (*beside, *tables, "model.layers.2.eh_proj.weight"):
         weights[name] = torch.zeros(3)
     save_file(weights, llama_folder / "model.safetensors", metadata={"format": "pt"})
-    load_model(str(llama_folder), device="cpu")
+    model = load_model(str(llama_folder), device="cpu", dtype="float64")
+    assert model.card.name == str(llama_folder)
+    assert (model.card.dtype, model.card.device, model.card.kv_heads) == ("float64", "cpu", 2)
+    assert model.card.row_bytes == 2 * 2 * 2 * 8 * 8
 
 
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
+        ({"dtype": "evil"}, ""),
+        ({"rope_parameters": {"rope_type": "longrope"}}, ""),
+        ({"model_type": "nothing"}, ""),
         ({"model_type": "llama", "intermediate_size": 96}, "its weights: model"),
         ({"model_type": "llama", "num_key_value_heads": 1}, "in the file and"),
         ({"layer_types": ["full_attention"]}, "num_hidden_layers is 2, but layer_types names 1"),
@@ -169,8 +154,7 @@ def test_a_wrong_setting_is_explained_in_plain_words(damage, said, llama_folder,
     with pytest.raises(ModelError) as caught:
         load_model(with_config(llama_folder, {"model_type": "smollm3"} | damage), device="cpu")
     assert said in str(caught.value)
-    assert "Error" not in str(caught.value)
-    assert "class" not in str(caught.value)
+    assert not said or not {"Error", "class"} & {*str(caught.value).split()}
     assert "LOAD REPORT" not in caplog.text, "transformers' table says the same in other words"
 
 
@@ -183,21 +167,14 @@ def test_an_index_that_names_another_file_is_refused(llama_folder: Path, shard: 
     (llama_folder / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ModelError, match=r"model\.safetensors\.index\.json in"):
         load_model(str(llama_folder), device="cpu")
-
-
-@pytest.mark.parametrize(
-    ("file", "text"),
-    [
-        *(("model.safetensors.index.json", text) for text in ("", "[]", "{}", "[" * 10_000)),
+    for file, text in (
+        *(("model.safetensors.index.json", one) for one in ("", "[]", "{}", "[" * 10_000)),
         ("model.safetensors.index.json", '{"weight_map": 3}'),
         ("tokenizer_config.json", "[]"),
-    ],
-    ids=lambda value: value[:20],
-)
-def test_a_damaged_file_of_a_folder_is_refused(llama_folder: Path, file: str, text: str):
-    (llama_folder / file).write_text(text)
-    with pytest.raises(ModelError):
-        load_model(str(llama_folder), device="cpu")
+    ):
+        (llama_folder / file).write_text(text)
+        with pytest.raises(ModelError):
+            load_model(str(llama_folder), device="cpu")
 
 
 def test_models_that_load_at_the_same_time_get_all_their_weights() -> None:

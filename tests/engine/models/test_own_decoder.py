@@ -104,31 +104,27 @@ def tree_logits(model: HuggingFaceModel, paths: int = 4, only: int | None = None
 
 @pytest.mark.parametrize(
     ("kind", "stored"),
-    [*zip(FAMILIES, cycle(STORED), strict=False), *(("Qwen3Config", one) for one in STORED)],
+    [
+        *zip(FAMILIES, cycle([*STORED, torch.float64, torch.bfloat16]), strict=False),
+        *(("Qwen3Config", one) for one in STORED),
+        *((kind, torch.bfloat16) for kind in ("Gemma2Config", "GraniteConfig")),
+        *((kind, torch.float64) for kind in ("LlamaConfig", "Qwen3Config")),
+    ],
+    ids=str,
 )
 def test_the_logits_are_those_of_transformers(kind, stored):
-    model = engine(kind, stored)
+    if isinstance(stored, torch.dtype):
+        plain = tiny(kind, stored, spread=0.2, **WIDE | FAMILIES[kind])
+        model = HuggingFaceModel(plain, word_tokenizer(), kind)
+        most = 1e-9 if stored == torch.float64 else 0.05
+    else:
+        model, most = engine(kind, stored), 1e-5 if STORED[stored][0] == "as-loaded" else 0.03
     assert model.card.own_decoder
     assert uses_ours(model)
     ours = tree_logits(model)
     model._own_decoder = None
     plain = tree_logits(model)
-    assert (ours - plain).norm() / plain.norm() < (
-        1e-5 if STORED[stored][0] == "as-loaded" else 0.03
-    )
-
-
-@pytest.mark.parametrize(
-    ("kind", "dtype"), [*zip(FAMILIES, cycle([torch.float64, torch.bfloat16]), strict=False)]
-)
-def test_other_dtypes(kind, dtype):
-    plain = tiny(kind, dtype, spread=0.2, **WIDE | FAMILIES[kind])
-    model = HuggingFaceModel(plain, word_tokenizer(), kind)
-    assert uses_ours(model)
-    ours = tree_logits(model)
-    model._own_decoder = None
-    expected = tree_logits(model)
-    assert (ours - expected).norm() / expected.norm() < (1e-9 if dtype == torch.float64 else 0.05)
+    assert (ours - plain).norm() / plain.norm() < most
 
 
 @pytest.mark.parametrize("stored", [name for name, there in COMPILED.items() if there])
@@ -152,43 +148,20 @@ def test_gates_need_not_fill_their_blocks(size):
     assert is_right(model)
 
 
-def test_weights_are_shared_with_the_model():
-    model = engine("LlamaConfig", "plain")
-    layer = model._own_decoder.current().layers[0]
-    assert type(layer.qkv) is MergedProduct
-    weight = layers(model)[0].self_attn.k_proj.weight
-    storage = weight.untyped_storage()
-    assert storage.data_ptr() == layer.qkv.weight.untyped_storage().data_ptr()
-    before = tree_logits(model)
-    with torch.no_grad():
-        weight.mul_(-1)
-    assert uses_ours(model)
-    assert is_right(model)
-    assert not torch.allclose(tree_logits(model), before, rtol=1e-3, atol=1e-3)
-
-
 def setting(path: str, name: str, value: object) -> Callable[[nn.Module], None]:
     return lambda layer: setattr(layer.get_submodule(path), name, value)
 
 
-# What the decoder might read differently: a config class, settings, and a change of the weights.
-def set_value(path: str, name: str, value) -> object:
-    change = setting(path, name, value)
+def of_all_layers(change: Callable[[nn.Module], None]) -> Callable[[nn.Module], object]:
     return lambda model: [change(layer) for layer in model.model.layers]
 
 
-def add_bias(path: str) -> object:
-    def change(model: nn.Module) -> None:
-        torch.manual_seed(1)
-        for layer in model.model.layers:
-            linear = layer.get_submodule(path)
-            linear.bias = nn.Parameter(torch.randn(linear.out_features))
+def add_bias(path: str) -> Callable[[nn.Module], object]:
+    def change(layer: nn.Module) -> None:
+        linear = layer.get_submodule(path)
+        linear.bias = nn.Parameter(torch.linspace(-2.0, 2.0, linear.out_features))
 
-    return change
-
-
-def smaller_scale(model: nn.Module) -> None:
-    model.model.embed_tokens.embed_scale.mul_(0.9)
+    return of_all_layers(change)
 
 
 def triple(norm: nn.Module) -> nn.Module:
@@ -197,27 +170,19 @@ def triple(norm: nn.Module) -> nn.Module:
     return found
 
 
-def triple_norm(model: nn.Module) -> None:
-    model.model.norm = triple(model.model.norm)
-
-
 def rope(**values) -> dict:
     return {"rope_parameters": {"rope_theta": 10000.0, **values}}
 
 
 YARN = rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
-LLAMA3 = rope(
-    **{"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 32},
-    **{"low_freq_factor": 1.0, "high_freq_factor": 4.0},
-)
-BY_POSITION = rope(
-    **{"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 8},
-    llama_4_scaling_beta=0.1,
-)
-NO_BETA = rope(
-    **{"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 8},
-    llama_4_scaling_beta=0.0,
-)
+
+
+def by_position(beta: float) -> dict:
+    sizes = {"factor": 16.0, "original_max_position_embeddings": 8}
+    return rope(rope_type="yarn", llama_4_scaling_beta=beta, **sizes)
+
+
+# What the decoder might read differently: a config class, settings, and a change of the weights.
 MUTATIONS = {
     "attention bias": ("LlamaConfig", {"attention_bias": True}, None),
     "mlp bias": ("LlamaConfig", {"mlp_bias": True}, None),
@@ -227,26 +192,37 @@ MUTATIONS = {
     "gelu": ("LlamaConfig", {"hidden_act": "gelu"}, None),
     "relu": ("LlamaConfig", {"hidden_act": "relu"}, None),
     "epsilon": ("LlamaConfig", {"rms_norm_eps": 0.1}, None),
-    "epsilon of heads": ("Qwen3Config", {}, set_value("self_attn.q_norm", "variance_epsilon", 0.5)),
+    "epsilon of heads": (
+        "Qwen3Config",
+        {},
+        of_all_layers(setting("self_attn.q_norm", "variance_epsilon", 0.5)),
+    ),
     "theta": ("LlamaConfig", rope(rope_type="default") | rope(rope_theta=50.0), None),
     "linear rope": ("LlamaConfig", rope(rope_type="linear", factor=4.0), None),
     "yarn": ("LlamaConfig", YARN, None),
-    "llama 3 rope": ("LlamaConfig", LLAMA3, None),
     "partial rotary": ("Phi3Config", rope(rope_type="default", partial_rotary_factor=0.5), None),
     "no rope in layers": ("SmolLM3Config", {"no_rope_layers": [1, 1]}, None),
-    "scale by position": ("Ministral3Config", BY_POSITION, None),
-    "attention scale": ("LlamaConfig", {}, set_value("self_attn", "scaling", 0.3)),
+    "scale by position": ("Ministral3Config", by_position(0.1), None),
+    "attention scale": ("LlamaConfig", {}, of_all_layers(setting("self_attn", "scaling", 0.3))),
     "query scalar": ("Gemma2Config", {"query_pre_attn_scalar": 7}, None),
     "logit cap": ("Gemma2Config", {"final_logit_softcapping": 2.0}, None),
-    "embedding scale": ("Gemma3TextConfig", {}, smaller_scale),
+    "embedding scale": (
+        "Gemma3TextConfig",
+        {},
+        lambda model: model.model.embed_tokens.embed_scale.mul_(0.9),
+    ),
     "embedding multiplier": ("GraniteConfig", {"embedding_multiplier": 2.9}, None),
     "attention multiplier": ("GraniteConfig", {"attention_multiplier": 0.3}, None),
     "residual multiplier": ("GraniteConfig", {"residual_multiplier": 0.49}, None),
     "logit scale": ("GraniteConfig", {"logits_scaling": 1.1}, None),
     "untied": ("LlamaConfig", {"tie_word_embeddings": False}, None),
-    "another norm": ("LlamaConfig", {}, triple_norm),
+    "another norm": (
+        "LlamaConfig",
+        {},
+        lambda model: setattr(model.model, "norm", triple(model.model.norm)),
+    ),
 }
-MISREAD = {"Ministral3Config": NO_BETA, "LlamaConfig": {"tie_word_embeddings": True}}
+MISREAD = {"Ministral3Config": by_position(0.0), "LlamaConfig": {"tie_word_embeddings": True}}
 
 
 def mutated(name: str) -> nn.Module:
@@ -298,23 +274,17 @@ def test_outside_our_passes_the_code_of_transformers_runs():
         assert torch.equal(plain(ids).logits, expected)
 
 
-def hook_one(model: nn.Module) -> None:
-    model.model.layers[1].mlp.register_forward_hook(lambda *_: None)
-
-
-def patch_one(model: nn.Module) -> None:
-    mlp = model.model.layers[1].mlp
-    mlp.forward = mlp.forward
-
-
-def share_one(model: nn.Module) -> None:
-    attention = model.model.layers[1].self_attn
-    attention.k_proj.weight = attention.v_proj.weight
-
-
-@pytest.mark.parametrize("prepare", [hook_one, patch_one, share_one])
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        lambda layer: layer.mlp.register_forward_hook(lambda *_: None),
+        lambda layer: setattr(layer.mlp, "forward", layer.mlp.forward),
+        lambda layer: setattr(layer.self_attn.k_proj, "weight", layer.self_attn.v_proj.weight),
+    ],
+    ids=["hooked", "patched", "shared weights"],
+)
 def test_a_model_that_is_watched_runs_in_the_code_of_transformers(prepare):
-    model = engine("LlamaConfig", "plain", prepare)
+    model = engine("LlamaConfig", "plain", lambda model: prepare(model.model.layers[1]))
     assert not model.card.own_decoder
     assert is_right(model)
 
@@ -338,12 +308,12 @@ def test_other_code_can_watch_and_replace_modules_later():
         seen.clear()
         hook.remove()
         assert uses_ours(model)
+    with nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(module)):
+        tree_logits(model)
+    assert layers(model)[0].mlp in seen, "hooks of all modules are called"
     layers(model)[1].mlp.gate_proj = nn.Linear(128, 256, bias=False)
     assert is_right(model)
     assert not uses_ours(model)
-
-
-def test_a_patched_model_and_a_changed_config_are_noticed():
     model = engine("GraniteConfig")
     model._model.config.logits_scaling = 0.25
     assert is_right(model)
@@ -426,13 +396,6 @@ def test_other_code_can_patch_a_class_between_passes(patched, monkeypatch):
     assert not torch.allclose(tree_logits(model), before, rtol=1e-3, atol=1e-3)
 
 
-def test_hooks_of_all_modules_are_called():
-    model, seen = engine("LlamaConfig"), set()
-    with nn.modules.module.register_module_forward_hook(lambda module, *_: seen.add(type(module))):
-        tree_logits(model)
-    assert type(layers(model)[0].mlp) in seen
-
-
 @pytest.mark.parametrize(
     "stored", sorted({"plain", *(name for name, there in COMPILED.items() if there)} - {"int4"})
 )
@@ -445,6 +408,20 @@ def test_new_weights_are_seen(stored):
     assert not torch.allclose(tree_logits(model), before, rtol=1e-2, atol=1e-2)
     if stored != "int8":
         assert is_right(model)
+
+
+def test_weights_are_shared_with_the_model():
+    model = engine("LlamaConfig", "plain")
+    ours = model._own_decoder.current().layers[0].qkv
+    weight = layers(model)[0].self_attn.k_proj.weight
+    assert type(ours) is MergedProduct
+    assert weight.untyped_storage().data_ptr() == ours.weight.untyped_storage().data_ptr()
+    before = tree_logits(model)
+    with torch.no_grad():
+        weight.mul_(-1)
+    assert uses_ours(model)
+    assert is_right(model)
+    assert not torch.allclose(tree_logits(model), before, rtol=1e-3, atol=1e-3)
 
 
 def test_a_copy_reads_its_own_weights():
@@ -469,12 +446,6 @@ def test_the_engine_can_take_over_a_model_twice_and_it_can_be_saved(layout):
     assert type(layer) is type(layers(both[0])[0])
 
 
-def test_a_pass_needs_no_inference_mode():
-    model = engine("LlamaConfig")
-    cache = TreeCache(model.kv_shape, 4, ROOM)
-    assert model.forward([cache.prepare([0], [[3, 1, 4]])]).shape == (1, model.card.vocab_size)
-
-
 def test_a_model_that_is_not_used_any_more_is_freed():
     model = engine("LlamaConfig")
     layer = weakref.ref(layers(model)[0])
@@ -488,6 +459,8 @@ def test_a_model_that_the_engine_took_over_can_be_trained(inference):
     with torch.inference_mode(inference):
         model = HuggingFaceModel(plain, word_tokenizer(), "llama")
     before = tree_logits(model)
+    cache = TreeCache(model.kv_shape, 4, ROOM)  # a pass needs no inference mode
+    assert model.forward([cache.prepare([0], [[3, 1, 4]])]).shape == (1, model.card.vocab_size)
     ids = torch.tensor([[3, 1, 4, 1, 5]])
     model._model(ids, labels=ids).loss.backward()
     torch.optim.SGD(model._model.parameters(), lr=1.0).step()

@@ -2,7 +2,6 @@
 
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 from model_folders import with_config
 from tiny_models import tiny
 
+from eab import EntropyAdaptiveBranching
 from eab.engine.models import pretrained
 from eab.engine.models.loading import load_model, load_tokenizer
 from eab.errors import ModelError
@@ -43,9 +43,7 @@ def never_built(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [*zip(COUNTS, cycle(HUGE)), *((COUNTS[0], one) for one in HUGE[1:])], ids=str
 )
-def test_too_many_layers_heads_or_labels_are_refused(
-    name: str, value: int, llama_folder: Path, never_built: None
-) -> None:
+def test_too_many_layers_heads_or_labels_are_refused(name, value, llama_folder, never_built):
     message = refusal(with_config(llama_folder, {name: value}))
     assert f"its configuration says that '{name}' is 1" in message
     assert "at most 65,536 are allowed" in message
@@ -68,18 +66,28 @@ def test_too_many_layers_heads_or_labels_are_refused(
     ],
     ids=str,
 )
-def test_a_model_that_its_files_cannot_hold_is_refused(
-    change: dict[str, Any], llama_folder: Path, never_built: None
-) -> None:
+def test_a_model_that_its_files_cannot_hold_is_refused(change, llama_folder, never_built):
     message = refusal(with_config(llama_folder, change))
     assert "cannot be loaded: " in message
     assert "its config" in message
 
 
+BY_OTHERS = {"quant_method": "bitsandbytes", "load_in_8bit": True}
+
+
+@pytest.mark.parametrize("kind", ["LlamaConfig", "MambaConfig"])
+def test_a_checkpoint_that_another_library_quantized_is_refused(kind, llama_folder, words):
+    why = r"already quantized \(bitsandbytes\); load the original model with weights such as int8"
+    with pytest.raises(ModelError, match=why):
+        load_model(with_config(llama_folder, {"quantization_config": BY_OTHERS}), "cpu")
+    model = tiny(kind)
+    model.config.quantization_config = BY_OTHERS
+    with pytest.raises(ModelError, match=why):
+        EntropyAdaptiveBranching((model, words))
+
+
 @pytest.mark.parametrize("layers", [0, -1, 3])
-def test_a_number_of_layers_that_the_files_do_not_have_is_refused(
-    layers: int, llama_folder: Path
-) -> None:
+def test_a_number_of_layers_that_the_files_do_not_have_is_refused(layers, llama_folder):
     refusal(with_config(llama_folder, {"num_hidden_layers": layers}))
 
 
@@ -99,9 +107,7 @@ def test_a_model_that_does_not_fit_in_memory_is_refused_with_the_figures(
     assert f"take {human_bytes(4 * weights)}, and this machine has" in refusal(str(llama_folder))
 
 
-def test_a_model_that_does_not_fit_on_the_device_is_refused_with_alternatives(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_model_that_does_not_fit_on_the_device_is_refused_with_alternatives(monkeypatch):
     small = torch.device("cuda", 1)
     monkeypatch.setattr(
         pretrained, "total_memory", lambda place: 1000 if place == small else 10**12
@@ -132,9 +138,7 @@ def test_a_tokenizer_for_a_server_has_the_same_limits(name: str, llama_folder: P
     )
 )
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors:UserWarning")
-def test_any_configuration_is_loaded_or_refused_with_a_short_message(
-    change: dict[str, Any], llama_folder: Path
-) -> None:
+def test_any_configuration_is_loaded_or_refused_with_a_short_message(change, llama_folder):
     before = (llama_folder / "config.json").read_text()
     try:
         message = words_of(with_config(llama_folder, change))

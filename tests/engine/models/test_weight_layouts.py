@@ -11,12 +11,7 @@ from torch import nn
 from eab.engine import compiled
 from eab.engine.models import weights
 from eab.engine.models.loading import load_model
-from eab.engine.models.weights import (
-    LAYOUTS,
-    PrepackedLinear,
-    apply_layout,
-    best_layout,
-)
+from eab.engine.models.weights import LAYOUTS, PrepackedLinear, apply_layout, best_layout
 from eab.errors import ModelError
 
 WORKING = [name for name in LAYOUTS if name != "tiled" or compiled.can_compile()]
@@ -33,6 +28,8 @@ def test_the_layout_is_the_best_that_works_here(compiles, prepacks, expected, mo
     assert best_layout(nn.Sequential(large)) == expected
     assert best_layout(nn.Sequential(small)) == "plain"
     assert best_layout(nn.Sequential(large.double())) == "plain"
+    with pytest.raises(ModelError, match="'tiled'; it works only for float32 weights on the CPU"):
+        apply_layout(nn.Sequential(large), "tiled")
 
 
 @pytest.mark.parametrize("name", ["plain", *WORKING])
@@ -46,11 +43,6 @@ def test_a_layout_can_be_forced_and_computes_the_same_products(name):
             x = torch.randn(1, rows, 70)
             with torch.inference_mode():
                 torch.testing.assert_close(model(x), linear(x), rtol=1e-4, atol=1e-5)
-
-
-def test_a_layout_for_unsupported_weights_is_refused_with_an_explanation():
-    with pytest.raises(ModelError, match="'tiled'; it works only for float32 weights on the CPU"):
-        apply_layout(nn.Sequential(nn.Linear(8, 8).double()), "tiled")
 
 
 class Tied(nn.Module):
@@ -109,12 +101,8 @@ def test_at_most_one_matrix_is_held_twice_while_the_layout_is_applied(monkeypatc
     monkeypatch.setitem(LAYOUTS, "prepacked", count)
     apply_layout(model, "prepacked")
     assert alive == [5, 4, 3, 2, 1]
-
-
-def test_the_embedded_model_has_matrices_for_its_embedding_and_all_linear_layers():
-    model = load_model("embedded", device="cpu")
-    found = model.weight_matrices
-    layers = model.card.layers
-    assert len(found) == 2 + 7 * layers
+    embedded = load_model("embedded", device="cpu")
+    found = embedded.weight_matrices
+    assert len(found) == 2 + 7 * embedded.card.layers, "the embedding and all linear layers"
     assert "model.layers.0.self_attn.q_proj" in found
-    assert found["lm_head"].out_features == model.card.vocab_size
+    assert found["lm_head"].out_features == embedded.card.vocab_size

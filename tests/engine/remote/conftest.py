@@ -3,7 +3,8 @@ server if there is one.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,13 +44,27 @@ def llama(llama_url: str) -> Iterator[RemoteModel]:
     model.close()
 
 
-@pytest.fixture
-def fake(embedded: HuggingFaceModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
-    """A server that answers as the test says; the operator's settings name it."""
+@pytest.fixture(scope="session")
+def server(embedded: HuggingFaceModel) -> Iterator[FakeServer]:
     with FakeServer(embedded) as server:
-        monkeypatch.setenv(connection.ADDRESS, server.url)
-        monkeypatch.setenv(connection.KEY, KEY)
         yield server
+
+
+@pytest.fixture
+def fake(
+    server: FakeServer, embedded: HuggingFaceModel, monkeypatch: pytest.MonkeyPatch
+) -> FakeServer:
+    """A server that answers as the test says; the operator's settings name it."""
+    server.begin(embedded)
+    monkeypatch.setenv(connection.ADDRESS, server.url)
+    monkeypatch.setenv(connection.KEY, KEY)
+    return server
+
+
+@pytest.fixture(scope="session")
+def once() -> Callable[[str], RemoteModel]:
+    """once(dialect) -> the embedded model on the fake server, connected once in a session."""
+    return cache(connected)
 
 
 @pytest.fixture(params=DIALECTS)
@@ -58,15 +73,15 @@ def dialect(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def model(fake: FakeServer, dialect: str) -> RemoteModel:
+def model(fake: FakeServer, dialect: str, once: Callable[[str], RemoteModel]) -> RemoteModel:
     """The embedded model on the fake server, in each dialect."""
-    return connected(dialect)
+    return once(dialect)
 
 
 @pytest.fixture
-def plain(fake: FakeServer) -> RemoteModel:
+def plain(fake: FakeServer, once: Callable[[str], RemoteModel]) -> RemoteModel:
     """The embedded model on the fake server, for tests where the dialect makes no difference."""
-    return connected("llama.cpp")
+    return once("llama.cpp")
 
 
 @pytest.fixture(scope="session")

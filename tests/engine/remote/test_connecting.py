@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from bad_answers import connected
@@ -13,7 +14,6 @@ from page_walk import opened
 from eab.api.branching import EntropyAdaptiveBranching
 from eab.config import BranchingConfig
 from eab.engine.branching.presets import starting_config
-from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.remote import connection
 from eab.engine.remote.model import connect
 from eab.errors import ModelError
@@ -34,9 +34,7 @@ def test_a_chat_model_on_a_server_starts_with_settings_that_suit_it(fake: FakeSe
     assert config == starting_config(max_new_tokens=2, top_k=20)
 
 
-def test_log_probabilities_that_depend_on_the_temperature_are_refused(
-    fake: FakeServer, dialect: str
-) -> None:
+def test_log_probabilities_that_depend_on_the_temperature_are_refused(fake, dialect):
     def sharper(tops: Tops) -> None:
         if fake.requests[-1]["temperature"] == 0.5:
             tops[0] = {token: p - 1.0 for token, p in tops[0].items()}
@@ -46,27 +44,14 @@ def test_log_probabilities_that_depend_on_the_temperature_are_refused(
         connected(dialect)
 
 
-def test_another_tokenizer_is_refused(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_model_and_another_tokenizer_are_refused(fake, monkeypatch):
     monkeypatch.setattr("eab.engine.remote.model.PROBE", "")
-    fake.model = _Reversed(fake.model)  # type: ignore[assignment]
+    with pytest.raises(ModelError, match="the server runs embedded, not"):
+        connect("vllm", str(Path("assets/model").resolve()))
+    other = SimpleNamespace(encode=lambda text: [5, 4, 3])
+    fake.model = SimpleNamespace(card=fake.model.card, _tokenizer=other)
     with pytest.raises(ModelError, match="tokenizer differs"):
         connected("vllm")
-
-
-class _Reversed:
-    """A model whose tokenizer gives different ids."""
-
-    def __init__(self, model: HuggingFaceModel) -> None:
-        self.card, self._tokenizer = model.card, self
-
-    def encode(self, text: str) -> list[int]:
-        return [5, 4, 3]
-
-
-def test_a_model_that_the_server_does_not_run_is_refused(fake: FakeServer) -> None:
-    folder = str(Path("assets/model").resolve())
-    with pytest.raises(ModelError, match="the server runs embedded, not"):
-        connect("vllm", folder)
 
 
 # Sampling parameters of the servers' documentation: a request that leaves one out gets the server's
@@ -96,9 +81,7 @@ def test_a_server_with_a_generation_config_of_its_own_gives_the_same_run_in_as_m
     model.close()
 
 
-def test_explore_runs_on_the_server_and_pages_that_measure_here_refuse_its_model(
-    fake: FakeServer,
-) -> None:
+def test_explore_runs_on_the_server_and_pages_that_measure_here_refuse_its_model(fake):
     page = opened().put(set_model_kind="Server").put(set_model_server="embedded")
     page.generate(prompt="The cat", set_max_new_tokens=4)
     assert not page.errors

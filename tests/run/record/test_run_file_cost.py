@@ -94,11 +94,9 @@ def opened(data: bytes) -> RunState | None:
     return None
 
 
-def print_it(run: RunState) -> None:
+def show_it(run: RunState) -> None:
+    """In the terminal, as files, and as pictures."""
     Console(file=StringIO(), width=80).print(terminal.summary(run, narrow=True))
-
-
-def draw_it(run: RunState) -> None:
     board_message(run), to_graphml(run)
     samples_table(run), tokens_table(run), steps_table(run)
 
@@ -126,6 +124,6 @@ def test_a_costly_file_is_opened_or_refused_quickly(kind: str, peak: Callable[[]
     opening, run = seconds(lambda: opened(data))
     assert opening < SECONDS
     if run is not None:
-        for show in (print_it, to_html, draw_it):
+        for show in (show_it, to_html):
             assert opening + seconds(lambda show=show: show(run))[0] < SECONDS
     assert peak() < MEMORY

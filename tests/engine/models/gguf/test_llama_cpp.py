@@ -19,7 +19,7 @@ from scripts.llama_server import llama_server
 
 pytestmark = pytest.mark.slow
 
-NEW_TOKENS = 16
+NEW_TOKENS = 12
 PROMPTS = (
     "What is the capital of Australia?",
     "Write 3 lines about 2024-11-07 in Zürich.",
@@ -27,12 +27,15 @@ PROMPTS = (
     "Hello",
     "Explain   why 12345 is odd.",
     "Was heißt „Straße“ auf Englisch?",
+)
+TEXTS = (
+    *PROMPTS,
     "What's 7*8?",
     "The quick brown fox's tail",
-    "List three fruits.",
-    "Who wrote Hamlet?",
+    "日本語 и русский 👩‍🚀\t\t x",
+    "1000000 1,5 ½ ²",
+    " \n\n  a<|im_end|>b",
 )
-TEXTS = (*PROMPTS, "日本語 и русский 👩‍🚀\t\t x", "1000000 1,5 ½ ²", " \n\n  a<|im_end|>b")
 
 
 def answer(url: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -99,7 +102,7 @@ def test_a_chat_is_tokenised_as_in_llama_cpp(smollm2, as_it_is):
 
 def test_equal_weights_give_the_same_greedy_tokens_and_log_probabilities(smollm2, exact):
     settings = BranchingConfig(policy="greedy", chat=True, max_new_tokens=NEW_TOKENS)
-    for prompt in PROMPTS:
+    for prompt in PROMPTS[:4]:
         theirs, _ = greedy(exact, chat_ids(smollm2, prompt))
         [sample] = fold(event_stream(smollm2, Request(prompt, settings))).samples
         stopped = sample.finish_reason == "stop"
@@ -110,7 +113,7 @@ def test_equal_weights_give_the_same_greedy_tokens_and_log_probabilities(smollm2
 
 def test_the_same_file_gives_nearly_the_same_log_probabilities(smollm2, as_it_is):
     """llama.cpp multiplies 4-bit blocks by inputs that it rounds to 8 bits."""
-    all_of_them = [one for prompt in PROMPTS for one in differences(smollm2, as_it_is, prompt)]
-    assert len(all_of_them) > 5 * len(PROMPTS)
+    all_of_them = [one for prompt in PROMPTS[:4] for one in differences(smollm2, as_it_is, prompt)]
+    assert len(all_of_them) > 5 * 4
     assert sum(all_of_them) / len(all_of_them) < 0.15
     assert max(all_of_them) < 1.5

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from policies import EVERY
+from equality import assert_same_decisions
 from processor import HAS_BFLOAT16, needs_compiled
 from served_together import serve_all
 from tiny_models import tiny
@@ -25,7 +25,6 @@ from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.errors import ModelError
 from eab.run import fold
-from eab.run.events import Forked, Predicted
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
 from training.choices import FIXED_CHOICES, known_distributions
 from training.measures import fact_questions
@@ -57,16 +56,6 @@ def stored():
 
 def prober(model) -> Prober:
     return Prober(model._model, model._tokenizer)
-
-
-def forks(events) -> list[object]:
-    """Where the run forked, and into which tokens."""
-    return [event for event in events if isinstance(event, Forked)]
-
-
-def entropies(events) -> list[float]:
-    predicted = (event for event in events if isinstance(event, Predicted))
-    return [seen.entropy for event in predicted for seen in event.predictions]
 
 
 # The bytes of the linear layers as a share of those as loaded; measured.
@@ -135,7 +124,7 @@ CACHES = ({"cache": "concat-cow"}, {"cache": "recompute"})
 )
 def test_caches_drafts_and_r_change_no_text_where_attention_is_compiled(stored, weights, changes):
     model, draft = stored(weights), load_model(EMBEDDED_DRAFT, "cpu", "float32", weights)
-    asked = BranchingConfig(max_paths=8, max_new_tokens=20, r=16)
+    asked = BranchingConfig(max_paths=6, max_new_tokens=14, r=16)
 
     def leaves(**changes):
         request = Request("Once upon a time, there was a", replace(asked, **changes))
@@ -143,12 +132,14 @@ def test_caches_drafts_and_r_change_no_text_where_attention_is_compiled(stored, 
         return {one.text: one.log_prob for one in run.samples}
 
     plain = leaves()
-    assert len(plain) > 4
+    assert len(plain) > 3
     for change in changes:
         assert leaves(**change) == pytest.approx(plain, rel=1e-6), change
 
 
-@pytest.mark.parametrize(("policy", "weights"), [*zip(EVERY, cycle(["int8", "int4"]))])
+@pytest.mark.parametrize(
+    ("policy", "weights"), [("fair", "int8"), ("independent", "int4"), ("best-first", "int8")]
+)
 def test_a_run_served_with_others_equals_the_run_alone(stored, weights, policy):
     model = stored(weights)
     requests = [replace(MARKET, config=replace(MARKET.config, policy=policy, seed=1))]
@@ -156,9 +147,7 @@ def test_a_run_served_with_others_equals_the_run_alone(stored, weights, policy):
     scheduler = Scheduler(model)
     handles = [scheduler.submit(request, owner=str(n)) for n, request in enumerate(requests)]
     for request, events in zip(requests, serve_all(scheduler, handles), strict=True):
-        alone = list(event_stream(model, request))
-        assert forks(events) == forks(alone)
-        assert entropies(events) == pytest.approx(entropies(alone), abs=0.02)
+        assert_same_decisions(fold(events), fold(event_stream(model, request)), 0.02)
 
 
 def test_the_linear_layers_of_gpt2_are_quantized_too():
@@ -170,14 +159,9 @@ def test_the_linear_layers_of_gpt2_are_quantized_too():
         after = model(ids).logits
     assert sum(isinstance(one, Int8Linear) for one in model.modules()) == 2 * 4 + 1
     assert 0 < (after - before).norm() / before.norm() < 0.1
-
-
-def test_layers_of_an_unsupported_shape_stay_as_loaded_and_are_named():
-    model = tiny("LlamaConfig", intermediate_size=40, num_hidden_layers=1)
-    assert set(quantize(model, FORMATS["int4"])) == {
-        "model.layers.0.mlp.gate_proj",
-        "model.layers.0.mlp.up_proj",
-    }
+    narrow = tiny("LlamaConfig", intermediate_size=40, num_hidden_layers=1)
+    kept = {f"model.layers.0.mlp.{name}_proj" for name in ("gate", "up")}  # of a shape without
+    assert set(quantize(narrow, FORMATS["int4"])) == kept
 
 
 def test_a_tied_output_layer_becomes_a_copy_and_the_embedding_stays():
@@ -187,11 +171,6 @@ def test_a_tied_output_layer_becomes_a_copy_and_the_embedding_stays():
     quantize(model, FORMATS["int8"])
     assert torch.equal(model.get_input_embeddings().weight, weight)
     assert bytes_by_kind(model)["embeddings"] == before["embeddings"] == weight.nbytes
-
-
-def test_other_devices_are_refused_with_an_explanation():
-    with pytest.raises(ModelError, match=r"'int8', which runs on the CPU only.*nf4"):
-        refuse_if_unusable("int8", torch.device("cuda"))
 
 
 class Wrong(Int8Linear):
@@ -230,23 +209,16 @@ def test_a_format_that_the_machine_cannot_compute_is_refused_before_loading(
         load_model("embedded", "cpu", weights="int8")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (
-            {"weights": "int3"},
-            "the format of the weights is 'int3'; it must be one of: as-loaded, bfloat16",
-        ),
-        ({"layout": "diagonal"}, "the layout is 'diagonal'; it must be one of: auto, plain"),
-        ({"weights": "int8", "layout": "prepacked"}, "a layout can be chosen only for as-loaded"),
-    ],
-)
-def test_unknown_names_are_refused_with_the_choices(monkeypatch, arguments, reason):
-    monkeypatch.setattr("eab.engine.models.loading._load", lambda *_: pytest.fail("loaded"))
-    with pytest.raises(ModelError, match=reason):
-        load_model("embedded", **arguments)
-
-
-def test_the_card_names_the_layout():
+def test_unknown_formats_and_layouts_and_other_devices_are_refused_with_the_choices(monkeypatch):
     model = load_model("embedded", "cpu", "float32", layout="prepacked")
     assert (model.card.weights, model.card.layout) == (AS_LOADED, "prepacked")
+    monkeypatch.setattr("eab.engine.models.loading._load", lambda *_: pytest.fail("loaded"))
+    for arguments, reason in (
+        ({"weights": "int3"}, "weights is 'int3'; it must be one of: as-loaded, bfloat16"),
+        ({"layout": "diagonal"}, "the layout is 'diagonal'; it must be one of: auto, plain"),
+        ({"weights": "int8", "layout": "prepacked"}, "a layout can be chosen only for as-loaded"),
+    ):
+        with pytest.raises(ModelError, match=reason):
+            load_model("embedded", **arguments)
+    with pytest.raises(ModelError, match=r"'int8', which runs on the CPU only.*nf4"):
+        refuse_if_unusable("int8", torch.device("cuda"))

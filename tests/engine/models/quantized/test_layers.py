@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
 import pytest
@@ -11,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
-from processor import HAS_BFLOAT16, needs_bfloat16
+from processor import HAS_BFLOAT16, needs_bfloat16, numbers, threads
 from torch import Tensor, nn
 
 from eab.engine.models.quantized.integers import (
@@ -44,7 +43,6 @@ LAYERS = [
 EVERYWHERE = LAYERS[1:]
 # Including those of the embedded model
 SHAPES = [(256, 256), (688, 256), (256, 688), (48, 32), (130, 70), (1, 64), (17, 33), (64, 4864)]
-INT8_STEP = 1 / 127
 BFLOAT16_STEP = 2**-8
 
 
@@ -55,10 +53,6 @@ def made(outputs: int, inputs: int, seed: int = 0, bias: bool = False) -> nn.Lin
     with torch.no_grad():
         linear.weight.normal_(std=0.05)
     return linear
-
-
-def numbers(rows: int, inputs: int, seed: int = 1) -> Tensor:
-    return torch.randn(rows, inputs, generator=torch.Generator().manual_seed(seed))
 
 
 def formula(layer: QuantizedLinear, linear: nn.Linear, x: Tensor) -> Tensor:
@@ -90,13 +84,17 @@ def formula(layer: QuantizedLinear, linear: nn.Linear, x: Tensor) -> Tensor:
 def test_a_layer_computes_its_plain_formula(kind):
     shapes = [shape for shape in SHAPES if kind.fits(made(*shape))]
     assert len(shapes) > 3
+    fits = {Int8WeightOnlyLinear: (17, 32), Int4Linear: (48, 33), NF4Linear: (688, 256)}
+    fits_not = {Int8WeightOnlyLinear: (32, 40), Int4Linear: (40, 32), NF4Linear: (3, 32)}
+    assert kind not in fits or kind.fits(made(*fits[kind]))
+    assert kind not in fits_not or not kind.fits(made(*fits_not[kind]))
     # Integer sums are exact; the other products are rounded to bfloat16.
     step = 1e-6 if kind is Int8Linear else BFLOAT16_STEP
     for shape, bias in product(shapes, (False, True)):
         linear = made(*shape, bias=bias)
         layer = kind(linear)
         for rows in (1, 7, 40):
-            x = numbers(rows, shape[1])
+            x = numbers(rows, shape[1], seed=1)
             expected = formula(layer, linear, x) + (linear.bias if bias else 0)
             size = x.abs().sum(1, keepdim=True) * linear.weight.abs().max()
             assert ((layer(x) - expected).abs() <= step * size + 1e-6).all(), (shape, bias, rows)
@@ -117,15 +115,15 @@ def test_the_result_of_a_row_does_not_depend_on_the_other_rows(
     linear = made(outputs, inputs, seed)
     if not kind.fits(linear):
         return
-    layer, row = kind(linear), numbers(1, inputs, seed)
+    layer, row = kind(linear), numbers(1, inputs, seed=seed)
     alone = layer(row)
     for place in (0, beside):
-        others = louder * numbers(beside, inputs, seed + 1)
+        others = louder * numbers(beside, inputs, seed=seed + 1)
         together = layer(torch.cat([others[:place], row, others[place:]]))
         assert torch.equal(together[place], alone[0])
 
 
-LARGE = [(896, 4864), (4864, 896), (64, 11008)]
+LARGE = [(4864, 896), (64, 11008)]
 
 
 @pytest.mark.parametrize(
@@ -137,15 +135,15 @@ LARGE = [(896, 4864), (4864, 896), (64, 11008)]
 @torch.inference_mode()
 def test_a_row_has_the_same_result_alone_and_in_a_batch_at_the_shapes_of_models(kind, shape):
     layer = kind(made(*shape))
-    x = numbers(64, shape[1]) * torch.logspace(-2, 2, 64)[:, None]
+    x = numbers(64, shape[1], seed=1) * torch.logspace(-2, 2, 64)[:, None]
     whole = layer(x)
-    for rows in (1, 2, 5, 8, 16, 20, 33):
+    for rows in (1, 5, 16, 33):
         for start in range(0, 65 - rows, rows):
             assert torch.equal(layer(x[start : start + rows]), whole[start : start + rows])
 
 
 def test_rows_with_nan_or_infinity_do_not_affect_the_others():
-    layer, x = Int8Linear(made(32, 64)), numbers(4, 64)
+    layer, x = Int8Linear(made(32, 64)), numbers(4, 64, seed=1)
     expected = layer(x)
     x[1, 5], x[2, 3] = float("nan"), float("inf")
     found = layer(x)
@@ -153,22 +151,19 @@ def test_rows_with_nan_or_infinity_do_not_affect_the_others():
     assert not found[[1, 2]].isfinite().any()
 
 
-def test_eight_bit_rounding_by_hand():
-    integers, scale = quantize_rows(torch.tensor([[1.0, -2.0, 0.5], [0.0, 0.0, 0.0]]))
-    assert integers.tolist() == [[64, -127, 32], [0, 0, 0]]
-    assert scale[0].item() == pytest.approx(2 * INT8_STEP)
-
-
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=40))
 def test_eight_bit_rounding_is_off_by_half_a_step_at_most(values):
     x = torch.tensor([values])
     integers, scale = quantize_rows(x)
     assert ((integers * scale - x).abs() <= scale * 0.5001).all()
+    integers, scale = quantize_rows(torch.tensor([[1.0, -2.0, 0.5], [0.0, 0.0, 0.0]]))
+    assert integers.tolist() == [[64, -127, 32], [0, 0, 0]]
+    assert scale[0].item() == pytest.approx(2 / 127)
 
 
 def loud_rows(rows: int, inputs: int, seed: int) -> Tensor:
     """Rows of very different magnitudes, one of them zero, and one with NaN and infinity."""
-    x = numbers(rows, inputs, seed) * torch.logspace(-40, 30, rows)[:, None]
+    x = numbers(rows, inputs, seed=seed) * torch.logspace(-40, 30, rows)[:, None]
     x[1::5] = 0
     x[2::7, :1], x[2::7, -1:] = float("inf"), float("nan")
     return x
@@ -184,22 +179,18 @@ needs_own_products = pytest.mark.skipif(
     outputs=st.integers(1, 200),
     inputs=st.integers(1, 300),
     rows=st.integers(1, 20),
-    threads=st.integers(1, 3),
+    count=st.integers(1, 3),
     seed=st.integers(0, 1000),
 )
 @torch.inference_mode()
-def test_our_eight_bit_products_are_those_of_onednn(outputs, inputs, rows, threads, seed):
-    integers, scale = quantize_rows(numbers(outputs, inputs, seed))
+def test_our_eight_bit_products_are_those_of_onednn(outputs, inputs, rows, count, seed):
+    integers, scale = quantize_rows(numbers(outputs, inputs, seed=seed))
     x = loud_rows(rows, inputs, seed)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with threads(count):
         ours, other = (
             kernel.product(x, *kernel.pack(integers, scale[:, 0].contiguous()))[:, :outputs]
             for kernel in (int8_products(), OneDnn)
         )
-    finally:
-        torch.set_num_threads(before)
     assert torch.equal(ours.nan_to_num(7), other.nan_to_num(7))
     assert torch.equal(ours.isnan(), other.isnan())
 
@@ -215,25 +206,9 @@ def test_our_eight_bit_products_at_the_largest_sums():
         assert out[0, 0].item() == pytest.approx(sign * 127 * inputs, rel=1e-6)
 
 
-@needs_own_products
-def test_our_eight_bit_products_in_several_python_threads_at_once():
-    layer, x = Int8Linear(made(256, 688)), numbers(7, 688)
-    expected = layer(x)
-    with ThreadPoolExecutor(4) as pool:
-        for found in pool.map(lambda _: layer(x), range(200)):
-            assert torch.equal(found, expected)
-
-
-def test_four_bit_rounding_by_hand():
-    weight = torch.linspace(-1, 14, 16).repeat(2)[None]
-    integers, scale, zero = quantize_groups(weight)
-    assert integers[0].tolist() == [*range(16)] * 2
-    assert (scale.item(), zero.item()) == (1.0, 7.0)
-
-
 @given(st.integers(0, 1000), st.floats(1e-3, 10.0), st.sampled_from([32, 64, 128]))
 def test_four_bit_error_is_half_a_step_and_the_rounding_of_scale_and_zero(seed, size, group):
-    weight = size * numbers(3, 128, seed)
+    weight = size * numbers(3, 128, seed=seed)
     integers, scale, zero = (
         one.float().unflatten(1, (128 // group, -1)) for one in quantize_groups(weight, group)
     )
@@ -242,6 +217,9 @@ def test_four_bit_error_is_half_a_step_and_the_rounding_of_scale_and_zero(seed, 
     # The ends of a group also move by the rounding of zero, and of the scale times at most 8.
     slack = BFLOAT16_STEP * (8 * scale + zero.abs())
     assert (error <= 0.5 * scale + slack).all()
+    integers, scale, zero = quantize_groups(torch.linspace(-1, 14, 16).repeat(2)[None])
+    assert integers[0].tolist() == [*range(16)] * 2
+    assert (scale.item(), zero.item()) == (1.0, 7.0)
 
 
 def test_nf4_picks_the_nearest_of_its_values():
@@ -278,25 +256,10 @@ def test_double_quantization_changes_a_scale_by_half_a_step_at_most():
 @pytest.mark.parametrize("kind", LAYERS)
 @torch.inference_mode()
 def test_a_weight_stored_as_its_transpose_is_read_correctly(kind):
-    linear, x = made(64, 96), numbers(3, 96)
+    linear, x = made(64, 96), numbers(3, 96, seed=1)
     expected = kind(linear)(x)
     linear.weight.data = linear.weight.data.t().contiguous().t()
     assert torch.equal(kind(linear)(x), expected)
-
-
-@pytest.mark.parametrize(
-    ("kind", "shape", "fits"),
-    [
-        (Int8WeightOnlyLinear, (17, 32), True),
-        (Int8WeightOnlyLinear, (32, 40), False),
-        (Int4Linear, (48, 33), True),
-        (Int4Linear, (40, 32), False),
-        (NF4Linear, (688, 256), True),
-        (NF4Linear, (3, 32), False),
-    ],
-)
-def test_which_shapes_a_layer_supports(kind, shape, fits):
-    assert kind.fits(made(*shape)) is fits
 
 
 @pytest.mark.parametrize("kind", LAYERS)
@@ -304,10 +267,11 @@ def test_which_shapes_a_layer_supports(kind, shape, fits):
 def test_the_output_has_the_dtype_of_the_input(kind):
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         layer = kind(made(32, 64).to(dtype))
-        x = numbers(6, 64).to(dtype).view(1, 2, 3, 64)
+        x = numbers(6, 64, seed=1).to(dtype).view(1, 2, 3, 64)
         assert (layer(x).dtype, layer(x).shape) == (dtype, (1, 2, 3, 32))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not torch.cpu.get_capabilities().get("avx512_vnni", False), reason="no AVX-512 VNNI"
 )
