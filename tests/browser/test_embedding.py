@@ -4,16 +4,14 @@ import os
 import re
 import socket
 import sys
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from installation import Installation, build
 from playwright.sync_api import Browser, Frame, Page, expect
+from static_files import serving_files
 from websockets import Origin, Subprotocol
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -102,21 +100,13 @@ def test_jupyter_forwards_only_what_its_own_pages_ask(lab: str) -> None:
 def framed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A page of the site `localhost` that has the explorer of 127.0.0.1, another site, in a frame."""
     folder: Path = tmp_path_factory.mktemp("site")
-    handler = partial(_Quiet, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        site = f"http://localhost:{server.server_port}"
+    with serving_files(folder) as (files, _):
+        site = files.replace("127.0.0.1", "localhost")
         rules = {"EAB_PUBLIC": "1", "EAB_RULE_FRAME_ANCESTORS": site}
         with serving_explorer(env=os.environ | rules) as (address, _):
             page = f'<iframe src="{address}" width="1200" height="700"></iframe>'
             (folder / "index.html").write_text(page, encoding="utf-8")
-            threading.Thread(target=server.serve_forever, daemon=True).start()
             yield site
-        server.shutdown()
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
 
 
 def test_the_page_works_in_a_frame_of_a_site_that_the_rules_list(framed: str, page: Page) -> None:

@@ -1,15 +1,11 @@
 """The live model of the page in a worker of Chromium, from static files."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
+from static_files import serving_files
 
 from eab.share.live import model_files, worker
 
@@ -34,28 +30,6 @@ ASK = """([message, steps]) => new Promise((done) => {
 RUN = {"type": "run", "prompt": "Once upon a time, there was a little", "settings": {"seed": 4}}
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    asked: list[str]
-
-    def log_message(self, format: str, *args: Any) -> None:
-        self.asked.append(self.path)
-
-    def end_headers(self) -> None:
-        self.send_header("Cache-Control", "no-store")  # files change within a second here
-        super().end_headers()
-
-
-@contextmanager
-def serving(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """The address of a server for the files of a folder, and the paths that were asked for."""
-    handler = type("Asked", (Quiet,), {"asked": []})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/", handler.asked
-    server.shutdown()
-    server.server_close()
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "model").mkdir()
@@ -75,7 +49,7 @@ def kinds(said: Any) -> list[str]:
 
 
 def test_a_run_in_a_worker(browser: Browser, folder: Path) -> None:
-    with serving(folder) as (url, asked), browser.new_context() as context:
+    with serving_files(folder) as (url, asked), browser.new_context() as context:
         page = context.new_page()
         page.goto(url)
         first = ask(page, RUN)
@@ -107,7 +81,7 @@ def test_a_run_in_a_worker(browser: Browser, folder: Path) -> None:
 def test_weights_that_are_damaged_or_missing(browser: Browser, folder: Path) -> None:
     weights = folder / "model" / "model.safetensors"
     whole = weights.read_bytes()
-    with serving(folder) as (url, _), browser.new_context() as context:
+    with serving_files(folder) as (url, _), browser.new_context() as context:
         page = context.new_page()
         page.goto(url)
         weights.write_bytes(whole[:-2] + b"??")

@@ -4,16 +4,15 @@ what-ifs at any threshold and growth step.
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import pytest
-from browser_steps import OpenPage
 from invented_runs import WORDS, invented_run
 from made_runs import bundled
 from msgspec import structs
+from playwright.sync_api import Browser
 
 from eab.board import STATIC, javascript
 from eab.board.messages import Feed, board_message
@@ -36,7 +35,7 @@ Asked: TypeAlias = tuple[float | None, AllocationStep | None]
 InBrowser: TypeAlias = Callable[..., Any]
 
 NAMES: Final = [run.file.removesuffix(".eab") for run in bundled_runs.recordings()]
-THRESHOLDS: Final = 20
+THRESHOLDS: Final = 10
 STEPS: Final[list[AllocationStep]] = [AUTO, 1, 7, 256]
 _OF_PYTHON: Final = {"file", "labels", "deciding"}  # what hosts bring along
 _HOST: Final = """
@@ -63,12 +62,12 @@ globalThis.called = {
 """
 
 
-@pytest.fixture
-def in_browser(new_page: OpenPage, tmp_path: Path) -> InBrowser:
+@pytest.fixture(scope="module")
+def in_browser(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InBrowser]:
     """Call a function of _HOST with the events of a run and another argument."""
-    folder = shutil.copytree(STATIC, tmp_path / "static")
+    folder = shutil.copytree(STATIC, tmp_path_factory.mktemp("host") / "static")
     (folder / "page.js").write_text(_HOST, encoding="utf-8")
-    page = new_page()
+    page = browser.new_page()
     page.add_script_tag(content=javascript("page", folder), type="module")
     page.wait_for_function("() => 'called' in globalThis")  # a module runs later
 
@@ -79,7 +78,8 @@ def in_browser(new_page: OpenPage, tmp_path: Path) -> InBrowser:
         )
         return json.loads(page.evaluate(code, [name, f"[{lines}]", argument]))
 
-    return call
+    yield call
+    page.close()
 
 
 def as_sent(message: dict[str, Any]) -> dict[str, Any]:
@@ -88,13 +88,17 @@ def as_sent(message: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in sent.items() if name not in _OF_PYTHON}
 
 
-def with_header(events: Sequence[Event], **settings: Any) -> list[Event]:
+def restarted(events: Sequence[Event], **header: Any) -> list[Event]:
+    """The same events, with these values in their RunStarted."""
+    return [
+        structs.replace(event, **header) if isinstance(event, RunStarted) else event
+        for event in events
+    ]
+
+
+def with_settings(events: Sequence[Event], **settings: Any) -> list[Event]:
     """The same events, as if the run had had these settings."""
-    [at] = [at for at, event in enumerate(events) if isinstance(event, RunStarted)]
-    started = events[at]
-    assert isinstance(started, RunStarted)
-    changed = structs.replace(started, config=replace(started.config, **settings))
-    return [*events[:at], changed, *events[at + 1 :]]
+    return restarted(events, config=replace(fold(events).started.config, **settings))
 
 
 def stopped(events: Sequence[Event], step: int) -> list[Event]:
@@ -107,21 +111,18 @@ def stopped(events: Sequence[Event], step: int) -> list[Event]:
 
 def long_prompt(events: Sequence[Event]) -> list[Event]:
     """The same run with a prompt that is read in three chunks."""
-    [at] = [at for at, event in enumerate(events) if isinstance(event, RunStarted)]
-    started = events[at]
-    assert isinstance(started, RunStarted)
+    started = fold(events).started
     count = 1 + 1100 // len(started.prompt_tokens)
     tokens, texts = count * started.prompt_tokens, count * started.prompt_texts
-    longer = structs.replace(started, prompt_tokens=tokens, prompt_texts=texts)
-    return [*events[:at], longer, *events[at + 1 :]]
+    return restarted(events, prompt_tokens=tokens, prompt_texts=texts)
 
 
 HOSTILE: Final = [*WORDS, "line\nbreak", "\udce2\udc82", "\udcac", "\u202e", "", "\U0001f600", "é"]
 ODD_RUNS: Final = {
     "invented": invented_run(5, 30, 12, HOSTILE),
     "many paths": invented_run(7, 12, 64, HOSTILE),
-    "stop strings": with_header(bundled("bridge"), stop=(" the", "m.")),
-    "no fork": with_header(bundled("bent"), policy="greedy"),
+    "stop strings": with_settings(bundled("bridge"), stop=(" the", "m.")),
+    "no fork": with_settings(bundled("bent"), policy="greedy"),
     "stopped": stopped(bundled("recipe"), 17),
 }
 
@@ -164,35 +165,24 @@ def same(found: dict[str, Any], expected: WhatIf) -> bool:
     ]
 
 
-@pytest.mark.parametrize("name", NAMES)
+ODD_WHAT_IFS: Final = {
+    "stopped": ODD_RUNS["stopped"],
+    "long prompt": long_prompt(bundled("ball")),
+    "memory limit": with_settings(bundled("long"), kv_limit_mib=1),
+    "least weight": with_settings(bundled("ball"), min_fork_weight=0.05),
+    "other cache": with_settings(bundled("market"), cache="deep-copy", drafter="prompt-lookup"),
+}
+
+
+@pytest.mark.parametrize("name", [*NAMES, *ODD_WHAT_IFS])
 def test_a_what_if_is_that_of_python(in_browser: InBrowser, name: str) -> None:
-    events = bundled(name)
+    events = ODD_WHAT_IFS.get(name) or bundled(name)
     asked = asked_of(fold(events))
     found = in_browser("resimulated", events, asked)
     results = [resimulate(events, *one) for one in asked]
     assert [one for one, *pair in zip(asked, found, results, strict=True) if not same(*pair)] == []
     forks = {sum(isinstance(event, Forked) for event in one.events) for one in results}
     assert len(forks) > 1 or name in ("original", "bent"), "the thresholds make no difference"
-
-
-@pytest.mark.parametrize(
-    "events",
-    [
-        ODD_RUNS["stopped"],
-        long_prompt(bundled("ball")),
-        with_header(bundled("long"), kv_limit_mib=1),
-        with_header(bundled("ball"), min_fork_weight=0.05),
-        with_header(bundled("market"), cache="deep-copy", drafter="prompt-lookup"),
-    ],
-    ids=["stopped", "long prompt", "memory limit", "least weight", "other cache"],
-)
-def test_a_what_if_of_an_odd_run_is_that_of_python(
-    in_browser: InBrowser, events: list[Event]
-) -> None:
-    asked = asked_of(fold(events))
-    found = in_browser("resimulated", events, asked)
-    pairs = zip(found, (resimulate(events, *one) for one in asked), strict=True)
-    assert [one for one, pair in zip(asked, pairs, strict=True) if not same(*pair)] == []
 
 
 @pytest.mark.parametrize("name", ["bent", "coins", "recipe", "tomato"])
@@ -215,11 +205,8 @@ def test_a_board_is_told_of_a_what_if_as_by_python(in_browser: InBrowser, name: 
 
 def test_of_a_model_with_its_own_memory_the_tree_is_recomputed(in_browser: InBrowser) -> None:
     events = bundled("ball")
-    [at] = [at for at, event in enumerate(events) if isinstance(event, RunStarted)]
-    started = events[at]
-    assert isinstance(started, RunStarted)
-    model = structs.replace(started.model, own_memory="It has states.", state_bytes=64)
-    events = [*events[:at], structs.replace(started, model=model), *events[at + 1 :]]
+    model = structs.replace(fold(events).started.model, own_memory="It has states.", state_bytes=64)
+    events = restarted(events, model=model)
     [found] = in_browser("whatIf", events, [(2.0, None)])
     expected = as_sent(board_message(fold(resimulate(events, 2.0).events)))
     for name in ("paths", "threshold", "limit", "ended"):

@@ -1,16 +1,14 @@
 """The site in a real Chromium: from the disk and from a web server, with nothing behind it."""
 
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from axe import KEPT, grave_findings
 from browser_steps import OpenPage
 from made_runs import bundled, bundled_run
 from playwright.sync_api import Page, expect
+from static_files import serving_files
 
 from eab.engine.what_if.resimulate import resimulate
 from eab.figures.captions import tree_sentence
@@ -41,11 +39,6 @@ onmessage = async ({ data: { type, prompt, id } }) => {
 """
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("site")
@@ -58,12 +51,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def address(folder: Path) -> Iterator[str]:
     """The address of the site on a web server."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with serving_files(folder) as (address, _):
+        yield address
 
 
 def opened(page: Page, address: str) -> list[str]:
