@@ -35,7 +35,7 @@ Asked: TypeAlias = tuple[float | None, AllocationStep | None]
 InBrowser: TypeAlias = Callable[..., Any]
 
 NAMES: Final = [run.file.removesuffix(".eab") for run in bundled_runs.recordings()]
-THRESHOLDS: Final = 10
+THRESHOLDS: Final = 20
 STEPS: Final[list[AllocationStep]] = [AUTO, 1, 7, 256]
 _OF_PYTHON: Final = {"file", "labels", "deciding"}  # what hosts bring along
 _HOST: Final = """
