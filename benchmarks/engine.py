@@ -183,7 +183,7 @@ def reading_seconds(model: HuggingFaceModel) -> float:
 
 def host_times(model: HuggingFaceModel, rounds: int) -> dict[str, float]:
     """The time of a decode step outside the forward pass, in ms and over that of the pass."""
-    found = {}
+    found: dict[str, float] = {}
     for paths in HOST_PATHS:
         steps = [step for _ in range(rounds) for step in host_steps(model, paths)]
         host, forward = map(statistics.median, zip(*steps, strict=True))

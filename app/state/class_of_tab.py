@@ -157,6 +157,8 @@ def look(member: Membership, reported: dict[str, Any]) -> None:
     if seen is None or seen == st.session_state.get(_LOOK):  # the last report repeats
         return
     if member.role == "lecturer" and shown is not None:
+        if seen == member.back_at:
+            member.back_at = None  # it is there, and is not sent there again by a new board
         st.session_state[_LOOK] = seen
         member.room.show(replace(shown, look=seen))
 

@@ -266,6 +266,23 @@ def test_a_lecturer_disconnects_comes_back_and_ends_the_class(
     expect(way_in(ada)).to_be_visible()
 
 
+def test_a_lecturer_who_came_back_is_led_to_the_old_step_only_once(lecturer: Page) -> None:
+    to_step(lecturer, 5)
+    link = lecturer.url
+    lecturer.goto(link.partition("?")[0] + "healthz")
+    lecturer.goto(link)
+    expect(board(lecturer)).to_have_attribute("data-cursor", "5")
+    to_step(lecturer, 2)
+    for name in ("Learn", "Explore"):
+        lecturer.get_by_test_id("stSidebarNavLink").filter(has_text=name).click()
+        expect(lecturer.get_by_test_id("stSidebarNavLink").filter(has_text=name)).to_have_attribute(
+            "aria-current", "page"
+        )
+        expect(lecturer.locator(".eab .box.path").first).to_be_visible()
+    lecturer.wait_for_timeout(2000)  # the class bar is drawn last
+    assert board(lecturer).get_attribute("data-cursor") != "5"
+
+
 def test_on_a_phone_nothing_covers_the_class_the_answers_or_the_prompt(
     lecturer: Page, open_page: OpenPage
 ) -> None:
