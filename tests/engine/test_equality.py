@@ -220,7 +220,9 @@ def test_a_run_does_not_depend_on_the_others_in_its_pass(twins):
     assert_same_decisions(found[1], alone)
 
 
-@pytest.mark.parametrize("changes", [{"logits_processor": REPETITION}, PENALIZED], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{"logits_processor": REPETITION}, PENALIZED], ids=["processor", "penalty"]
+)
 def test_the_probe_applies_processors_and_penalties(embedded, changes):
     explorer = EntropyAdaptiveBranching(embedded, max_new_tokens=6, preset="balanced")
     before, changed, after = (
