@@ -12,8 +12,8 @@ comparisons.
 `--busy` measures only decode steps beside busy processes, for ways in which the threads of a step
 wait for each other. OpenMP's threads wait by spinning. Beside busy processes, they spin on a processor
 that the thread that they wait for needs. GOMP_SPINCOUNT limits it and is read when torch is loaded,
-so each measurement is a process of its own: runs of 20 paths, of the embedded model and of
-SmolLM2-135M's shape. The ways take turns, alone and beside processes that only count.
+so each measurement is a process of its own: runs of 20 paths of the embedded model. The ways take
+turns, alone and beside processes that only count.
 """
 
 import gc
@@ -74,7 +74,7 @@ WAYS = {
     "two, GOMP_SPINCOUNT=1000": {"GOMP_SPINCOUNT": "1000"},
     ONE_THREAD: {},
 }
-BUSY_SHAPES, BUSY_PATHS, BUSY_TOKENS = ("embedded", "135m"), 20, 24
+BUSY_PATHS, BUSY_TOKENS = 20, 24
 BUSY, BUSY_ROUNDS = (0, 1, 2), 3  # processes beside the run
 console = Console(stderr=True)
 
@@ -289,10 +289,11 @@ def standard(pair: Pair, job: Job, rounds: int, deadline: float) -> tuple[str, d
     return text, result
 
 
-def step_milliseconds(shape: str, threads: int) -> float:
+def step_milliseconds(threads: int) -> float:
     """A step of a whole run, in this process: the median of some runs."""
-    torch.set_num_threads(threads)
-    model = engine_model(plain_model(shape, Placement("cpu", torch.float32)), shape)
+    if threads == 1:  # else the number is left to PyTorch, as in a program of a user
+        torch.set_num_threads(1)
+    model = engine_model(plain_model("embedded", Placement("cpu", torch.float32)), "embedded")
     config = BranchingConfig(
         policy="independent",
         max_paths=BUSY_PATHS,
@@ -304,9 +305,9 @@ def step_milliseconds(shape: str, threads: int) -> float:
     return 1000 * statistics.median(run() for _ in range(3)) / BUSY_TOKENS
 
 
-def measured(shape: str, way: str, threads: int, busy: int) -> float:
+def measured(way: str, threads: int, busy: int) -> float:
     """The same in a process of its own, beside `busy` processes that only count."""
-    code = f"import engine; print(engine.step_milliseconds('{shape}', {1 if way == ONE_THREAD else threads}))"
+    code = f"import engine; print(engine.step_milliseconds({1 if way == ONE_THREAD else threads}))"
     with ExitStack() as stack:
         for _ in range(busy):
             other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -325,19 +326,17 @@ def measured(shape: str, way: str, threads: int, busy: int) -> float:
 
 def busy(threads: int, rounds: int) -> tuple[str, dict[str, Any]]:
     """The table and the ratios of all ways, measured in turns."""
-    keys = [*itertools.product(BUSY_SHAPES, WAYS, BUSY)]
-    found: dict[tuple[str, str, int], list[float]] = {key: [] for key in keys}
+    found: dict[tuple[str, int], list[float]] = {key: [] for key in itertools.product(WAYS, BUSY)}
     for _ in range(rounds):
-        for (shape, way, count), values in found.items():
-            values.append(measured(shape, way, threads, count))
-    timings = {key: Timing(tuple(values)) for key, values in found.items()}
+        for (way, count), values in found.items():
+            values.append(measured(way, threads, count))
     rows, ratios = [], {}
-    for shape, way in itertools.product(BUSY_SHAPES, WAYS):
-        of_way = [timings[shape, way, count] for count in BUSY]
-        rows.append([shape, way, *(with_spread(timing, "{:.1f}".format) for timing in of_way)])
-        for count, timing in zip(BUSY, of_way, strict=True):
-            ratios[f"{shape}, {way}, beside {count}"] = timing.median / of_way[0].median
-    heads = ["shape", "threads", "ms of a step, alone (quartiles)"]
+    for way in WAYS:
+        timings = [Timing(tuple(found[way, count])) for count in BUSY]
+        rows.append([way, *(with_spread(timing, "{:.1f}".format) for timing in timings)])
+        for count, timing in zip(BUSY, timings, strict=True):
+            ratios[f"{way}, beside {count}"] = timing.median / timings[0].median
+    heads = ["threads", "ms of a step, alone (quartiles)"]
     heads += [f"beside {counted(count, 'busy process')}" for count in BUSY[1:]]
     return markdown_table(heads, rows), {"ratios": ratios}
 

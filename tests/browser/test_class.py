@@ -266,13 +266,18 @@ def test_a_lecturer_disconnects_comes_back_and_ends_the_class(
     expect(way_in(ada)).to_be_visible()
 
 
-def test_a_lecturer_who_came_back_is_led_to_the_old_step_only_once(lecturer: Page) -> None:
+def test_a_lecturer_who_came_back_is_led_to_the_old_step_only_once(
+    lecturer: Page, student: Student
+) -> None:
+    ada = student()
     to_step(lecturer, 5)
+    expect(board(ada)).to_have_attribute("data-cursor", "5")
     link = lecturer.url
     lecturer.goto(link.partition("?")[0] + "healthz")
     lecturer.goto(link)
     expect(board(lecturer)).to_have_attribute("data-cursor", "5")
     to_step(lecturer, 2)
+    expect(board(ada)).to_have_attribute("data-cursor", "2")
     for name in ("Learn", "Explore"):
         lecturer.get_by_test_id("stSidebarNavLink").filter(has_text=name).click()
         expect(lecturer.get_by_test_id("stSidebarNavLink").filter(has_text=name)).to_have_attribute(
