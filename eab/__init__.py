@@ -81,7 +81,7 @@ _HOME: Final = {
 }
 
 # OpenMP's threads wait for each other by spinning, and take the processor from the very thread that
-# they wait for when a page, a notebook or another program needs one, too: a step then takes several
+# they wait for when a page, a notebook or another program needs one, too: a step may take several
 # times as long (benchmarks/engine.py --busy). OpenMP reads this when torch is loaded.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
