@@ -68,10 +68,10 @@ from eab.timing import MIN_REPEATS, Timing, ratio_words, timed, with_spread
 
 LARGEST = "8b"  # one by one, or with a cache that copies, a job takes minutes
 HOST_PATHS, HOST_TOKENS, HOST_PROMPT = (1, 20, 64), 48, "Once upon a time"
-ONE_THREAD = "one"
+ONE_THREAD, SPIN = "one", "GOMP_SPINCOUNT"
 WAYS = {
     "two, as PyTorch does": {},
-    "two, GOMP_SPINCOUNT=1000": {"GOMP_SPINCOUNT": "1000"},
+    f"two, {SPIN}=1000": {SPIN: "1000"},
     ONE_THREAD: {},
 }
 BUSY_PATHS, BUSY_TOKENS = 20, 24
@@ -308,6 +308,8 @@ def step_milliseconds(threads: int) -> float:
 def measured(way: str, threads: int, busy: int) -> float:
     """The same in a process of its own, beside `busy` processes that only count."""
     code = f"import engine; print(engine.step_milliseconds({1 if way == ONE_THREAD else threads}))"
+    # Here, eab has set it, and the other process would inherit it.
+    environment = {name: value for name, value in os.environ.items() if name != SPIN}
     with ExitStack() as stack:
         for _ in range(busy):
             other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -316,7 +318,7 @@ def measured(way: str, threads: int, busy: int) -> float:
         done = subprocess.run(
             [sys.executable, "-c", code],
             cwd=Path(__file__).parent,
-            env=os.environ | WAYS[way],
+            env=environment | WAYS[way],
             capture_output=True,
             text=True,
             check=True,
