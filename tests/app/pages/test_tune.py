@@ -238,6 +238,7 @@ def test_stop_keeps_the_cells_so_far_and_resume_ignores_the_controls(page: Tab) 
     assert "tune_resume" not in {one.key for one in page.button}
 
 
+@pytest.mark.slow
 def test_a_downloaded_part_of_a_sweep_resumes_with_its_own_settings(page: Tab) -> None:
     small(page, TWO_PROMPTS).put(tune_label="the")
     swept(page)

@@ -179,7 +179,13 @@ def _threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("assignment", ASSIGNMENTS)
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name == "policy" else [])
+        for name in ASSIGNMENTS
+    ],
+)
 def test_a_correct_solution_passes_and_gives_a_line_to_hand_in(assignment, tmp_path):
     checked = eab_here("check", assignment, str(SOLUTIONS / f"{assignment}.py"))
     assert checked.returncode == 0, checked.stdout + checked.stderr
