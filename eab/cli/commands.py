@@ -136,7 +136,8 @@ def compare_caches(
     language_model = progress.load(source)
     compared = progress.compare_caches(language_model, text, config, repeats)
     if json_file != progress.STANDARD_STREAM:
-        Console().print(terminal.caches_summary(compared))
+        console = Console()
+        console.print(terminal.caches_summary(compared, console.width))
     if json_file:
         progress.write_json(terminal.caches_json(compared), json_file)
     _exit_like(compared.ended)

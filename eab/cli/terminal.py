@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 Place: TypeAlias = tuple[int, int]  # id of a path, index of its token; -1 if it has none
 WIDE: Final = 100  # terminals with fewer columns get narrower tables
 UNKNOWN: Final = "◇"
+_MEASURE, _COST = 22, 15  # columns of the terminal, with a space between
 MAX_ROWS: Final = 2000  # in the tree, and in the table of texts
 _ENDS: Final = {"stop": "■", "length": "→", "unfinished": "(unfinished)"}
 _LEGEND: Final = (
@@ -215,15 +216,21 @@ def caches_json(report: Report) -> dict[str, Any]:
     }
 
 
-def caches_summary(report: Report) -> RenderableType:
-    """The costs with each cache side by side, for a terminal."""
+def caches_summary(report: Report, width: int) -> RenderableType:
+    """The costs with each cache side by side, for a terminal with this many columns; caches for
+    which there is no room have a table of their own below.
+    """
     headings, *rows = CACHES_LAB.table(report) or [("",)]
-    # The padding fits five columns of numbers into 80 characters
-    measure = Column("", min_width=11)  # the longest word
-    table = Table(measure, *headings[1:], box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for row in rows:
-        table.add_row(*row)
-    return Group(table, Text(CACHES_LAB.note, style="dim"), Text(variants_sentence(report)))
+    most = max(1, (width - _MEASURE) // _COST)
+    tables = []
+    for first in range(1, len(headings), most):
+        columns = (0, *range(first, min(first + most, len(headings))))
+        own = (Column(headings[number], min_width=_COST - 1) for number in columns[1:])
+        table = Table(Column("", width=_MEASURE - 1), *own, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for row in rows:
+            table.add_row(*(row[number] for number in columns))
+        tables.append(table)
+    return Group(*tables, Text(CACHES_LAB.note, style="dim"), Text(variants_sentence(report)))
 
 
 def answers_summary(run: RunState, answers: Answers, *, narrow: bool = False) -> RenderableType:

@@ -22,6 +22,7 @@ def test_compare_caches_prints_a_table_and_writes_the_same_as_json(tmp_path: Pat
     assert out.returncode == 0, out.stderr
     for word in (*CACHES, "reused", "copied", "allocations", "All 6 runs have the same tokens."):
         assert word in out.stdout
+    assert "…" not in out.stdout, "no number is cut in a terminal of 80 columns"
     value = json.loads(file.read_text())
     assert value["agreed"] is True
     costs = {cost["variant"]: cost for cost in value["variants"]}
