@@ -22,11 +22,12 @@ def uncertainty_sentence(scores: Uncertainty) -> str:
     known = f" with {scores.explored:.1%} of all probability"
     known = known if scores.predictive is not None else ", whose probability is not known"
     cut = f" Branches were cut by {listed(scores.limited_by)}." if scores.limited else ""
+    predictive = "not known" if scores.predictive is None else f"{nats(scores.predictive)} nats"
     return (
         f"Semantic entropy {nats(scores.semantic)}{unit}; "
         f"certainly between {low:.2f} and {high:.2f} nats. Seen: "
         f"{counted(scores.texts, 'text')}{known}.{cut} "
-        f"Predictive entropy, the mean of -ln p of the texts: {nats(scores.predictive)} nats."
+        f"Predictive entropy, the mean of -ln p of the texts: {predictive}."
     )
 
 

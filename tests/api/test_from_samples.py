@@ -22,6 +22,7 @@ from eab.engine.request import continue_from
 from eab.engine.step_events import entropy_bounds
 from eab.errors import ConfigError, ModelError, RecordError
 from eab.figures.captions import answers_sentence, cost_sentence, entropy_sentence, tree_sentence
+from eab.figures.uncertainty import uncertainty_sentence
 from eab.run.record.samples import Vocabulary
 from eab.share.exports import as_python, to_html
 
@@ -196,6 +197,7 @@ def test_without_log_probabilities_only_shares_are_known(tmp_path: Path) -> None
     assert (first.name, first.estimate, first.low, first.high) == ("Paris.", 0.4, 0.0, 1.0)
     scores = run.uncertainty()
     assert scores.rao_blackwellised is scores.predictive is None
+    assert uncertainty_sentence(scores).endswith("of the texts: not known.")
     shares = (0.4, 0.2, 0.2, 0.2)
     assert scores.discrete == pytest.approx(-sum(share * LN(share) for share in shares))
     assert scores.texts == 5, "equal samples count as often as they were drawn"

@@ -234,7 +234,7 @@ export function markLegends({ classList }, store, view) {
     "own-memory": store.run.cache === "own",
     spread: isSpread(store, view),
     "has-deciding": view.showsDeciding,
-    "has-drawn": shown.some(({ drawn }) => drawn),
+    "has-drawn": !store.sides && shown.some(({ drawn }) => drawn),
     "has-folded": view.branches.byFork.size > 0,
     "has-joined": view.branches.boxes.size > 0,
     "has-pruned": shown.some(({ status }) => status === "pruned"),
