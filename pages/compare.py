@@ -171,9 +171,9 @@ def results(a: Side, b: Side) -> None:
 
 examples = {recording.file: recording for recording in bundled_runs.recordings()}
 defaults: dict[str, compare.Source] = {"a": examples[bundled_runs.COMPARED], "b": INDEPENDENT}
-for side, default in defaults.items():
-    if f"diff_{side}" not in st.session_state:
-        st.session_state[f"diff_{side}"] = compare.source_in_url(side, default)
+if "diff_a" not in st.session_state:
+    chosen = compare.sources_in_url(defaults)
+    st.session_state.update({f"diff_{side}": source for side, source in chosen.items()})
 choices = {side: st.session_state[f"diff_{side}"] for side in ("a", "b")}
 compare.note_in_url(choices)
 samples, active = SAMPLES.current(), compare.active(choices.values())

@@ -110,14 +110,18 @@ def _explored() -> Side | None:
     return Side(displayed.key, displayed.details.title or "The run on Explore", displayed.run)
 
 
-def source_in_url(side: str, default: Source) -> Source:
-    """The source that the URL names for a side, or the default; a URL never names a file."""
-    name = st.query_params.get(side, _name(default))
-    named = {_name(source): source for source in sources(side == "b")}
-    if name not in named:
-        notify(f"Run {side.upper()} of this link is not on this server")
-    source = named.get(name, default)
-    return default if source == FILE else source
+def sources_in_url(defaults: Mapping[str, Source]) -> dict[str, Source]:
+    """The sources that the URL names, or the defaults; a URL never names a file."""
+    chosen, unknown = dict[str, Source](), []
+    for side, default in defaults.items():
+        named = {_name(source): source for source in sources(side == "b")}
+        source = named.get(st.query_params.get(side, _name(default)))
+        unknown += [side.upper()] if source is None else []
+        chosen[side] = default if source in (None, FILE) else source
+    if unknown:
+        runs = "Runs A and B" if unknown[1:] else f"Run {unknown[0]}"
+        notify(f"{runs} of this link {'are' if unknown[1:] else 'is'} not on this server")
+    return chosen
 
 
 def note_in_url(choices: Mapping[str, Source]) -> None:

@@ -224,5 +224,6 @@ EVALUATION: Final = Lab(
     "score of uncertainty is good if it is high where the answer is wrong. The AUROC is the chance "
     "that a wrong answer has a higher score than a right one: 0.5 is guessing. The AURAC is the "
     "mean accuracy over all shares of answered questions, starting with the most certain answers. "
-    "Intervals (95%) are from resampled questions.",
+    "Intervals (95%) are from resampled questions. A question for which a score was not measured, "
+    "as for a tree of one text, is left out of its row.",
 )

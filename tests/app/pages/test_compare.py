@@ -142,4 +142,8 @@ def test_a_link_to_a_run_that_is_not_on_this_server_is_explained() -> None:
     page = opened("compare", a="gone.eab", b="independent")
     assert "Run A of this link is not on this server." in page.errors
     assert page.value("diff_b") == "independent"
+    assert (
+        "Runs A and B of this link are not on this server."
+        in opened("compare", a="gone.eab", b="gone").errors
+    )
     assert not opened("compare").error
