@@ -223,7 +223,8 @@ submitted. Only the passes of this measurement are timed, not those of other tab
 
 def bar() -> Workload | None:
     """Draw the requests, Measure and Stop; return what Measure serves, if the table allows it."""
-    preset, slots, measure, stop = st.columns([5, 2, 2, 2], vertical_alignment="bottom")
+    widths = [4, 1.7, 2.7, 1.6]  # "Measure" fits on a tablet
+    preset, slots, measure, stop = st.columns(widths, vertical_alignment="bottom")
     choose_requests(preset, slots)
     with measure:
         words = "Serve these requests on this machine, in all three ways."

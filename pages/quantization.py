@@ -66,7 +66,7 @@ def whole_model(displayed: Entry[Report]) -> None:
 
 def measure_bar() -> None:
     """Draw the prompt, and the button that starts or stops the measurement."""
-    left, right = st.columns([4, 1], vertical_alignment="bottom")
+    left, right = st.columns([3, 1], vertical_alignment="bottom")
     left.text_input("Prompt whose next token is compared", key="formats_prompt")
     with right:
         if active:
@@ -94,7 +94,7 @@ def your_run() -> None:
     if run is None:
         st.info("The run on the Explore page has not ended yet. Come back when it has.")
         return
-    left, right = st.columns([4, 1], vertical_alignment="bottom")
+    left, right = st.columns([3, 1], vertical_alignment="bottom")
     formats = [name for name in WEIGHT_FORMATS if name != AS_LOADED]
     missing = model_choice.missing(run.started.model.name, here=True)
     left.selectbox("Format to compare", formats, key="quantized_weights")

@@ -293,7 +293,8 @@ def draw_progress(live: LiveRun) -> None:
     live.mark_watched()
     share, words = session.progress(live)
     own = live.state.run.started.model.memory_words if live.state.run is not None else ""
-    own = f"{moved_prompt()} {own}".strip()
+    moved = "" if live.job.begun else moved_prompt()  # of the run itself, not of what extends it
+    own = f"{moved} {own}".strip()
     st.progress(share, plain(f"{words}. {own}") if own else words)
 
 

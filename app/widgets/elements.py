@@ -228,10 +228,9 @@ def csv_file(label: str, name: str, table: Callable[..., Any], *arguments: Any) 
 
 def downloads(files: Sequence[File]) -> None:
     """Draw a row of download buttons; a file is made only when its button is clicked."""
-    for column, (label, name, make) in zip(st.columns(len(files)), files, strict=True):
-        column.download_button(
-            label, make, name, key=f"download-{name}", on_click="ignore", width="stretch"
-        )
+    with st.container(horizontal=True):
+        for label, name, make in files:
+            st.download_button(label, make, name, key=f"download-{name}", on_click="ignore")
 
 
 _mount_chips: Final[Callable[..., object]] = st.components.v2.component(

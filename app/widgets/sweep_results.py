@@ -341,20 +341,17 @@ def draw_recommender(piloting: bool) -> None:
 
 
 def _bar(active: bool) -> None:
-    widths = [4.1, 3, 1.9, 2.2, 1.8]  # all labels fit into a window of 1024 pixels
-    prompts, kind, number, predict, stop = st.columns(widths, vertical_alignment="bottom")
-    with prompts:
-        sweep_editor.choose_prompts(sweep_editor.PILOT_SET)
-    with kind:
+    with st.container(horizontal=True, vertical_alignment="bottom", key="pilot_bar"):
+        with st.container(width=200):
+            sweep_editor.choose_prompts(sweep_editor.PILOT_SET)
         st.segmented_control("Target", ["paths", "tokens"], key=_TARGET, required=True, **KEPT)
-    with number:
-        st.number_input("Per run", 1, 10_000, key=_NUMBER, **KEPT)
-    with predict:
-        words = "Run the pilot on these prompts."
-        missing = controls.model_missing()
-        start_button("Predict", "tune_pilot_start", missing, words, active, _predict)
-    with stop:
-        stop_button("tune_pilot_stop", PILOT.stop, active)
+        st.number_input("Per run", 1, 10_000, key=_NUMBER, width=96, **KEPT)
+        with st.container(width=118):
+            words = "Run the pilot on these prompts."
+            missing = controls.model_missing()
+            start_button("Predict", "tune_pilot_start", missing, words, active, _predict)
+        with st.container(width=76):
+            stop_button("tune_pilot_stop", PILOT.stop, active)
 
 
 def _wanted() -> tuple[Wanted, float]:

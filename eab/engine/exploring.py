@@ -67,8 +67,9 @@ def explore(
     """
     run = fold(before_end(events))
     writer = _Writer(model, run)
-    while most > 0 and labels_of([run], labelling(run)).unexplored > until:
-        chosen = undecided(run, labelling(run), min(TOGETHER, most))
+    new = 0
+    while new < most and (left := labels_of([run], labelling(run)).unexplored) > until:
+        chosen = undecided(run, labelling(run), min(TOGETHER, most - new))
         if not chosen:
             break
         for written in writer.write(chosen):
@@ -76,8 +77,9 @@ def explore(
                 event = writer.scored(*written)
                 run.apply(event)
                 yield event
-            yield Progressed(1.0, f"{counted(len(run.explored), 'text')} explored")
-        most -= len(chosen)
+            words = f"{new} of at most {counted(most, 'text')} explored, {left:.0%} is left"
+            yield Progressed(new / most, words)
+        new += len(chosen)
     yield RunEnded(len(run.steps), "finished")
 
 

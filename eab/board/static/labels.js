@@ -60,7 +60,7 @@ export function withMark(rules, label, path, token) {
 
 /** @param {LabelShare} share */
 function inWords({ estimate, low, high, error }) {
-  if (percent(low) === percent(high)) return `${percent(low)}, exactly`;
+  if (percent(low) === percent(high)) return `${percent(low)}, certain`;
   const about = error === null ? "" : ` ± ${percent(error)}`;
   return `${percent(low)} to ${percent(high)}, estimate ${percent(estimate)}${about}`;
 }
@@ -184,7 +184,9 @@ export class LabelBar {
       this.until.append(element("option", { value: width }, `to ${percent(width)}`));
     this.until.value = String(WIDTHS[1]);
     const explore = () => send("extend", { ...ASK, until: Number(this.until.value) });
-    const why = "let the model write the most likely texts that were not seen: the ranges shrink";
+    const why =
+      "let the model write the most likely texts that were not seen, at most 256 at a time: the " +
+      "ranges shrink";
     this.explore = wordButton("Explore", why, explore);
     const again = () => send("extend", { ...ASK, repeat: true });
     const error = "make 7 more runs: the estimates get a standard error, and the ranges shrink";
@@ -263,8 +265,10 @@ export class LabelBar {
     if (length >= MOST) return `There are at most ${MOST} labels.`;
     if (!length)
       return this.view.labelsOpen ? "Or select a token and press 1 or 2 to mark it." : "";
-    if (percent(unexplored) === percent(0)) return "All that the model may write was seen.";
-    const more = explored ? ` ${explored} more texts were explored.` : "";
+    if (percent(unexplored) === percent(0))
+      return "Nothing is left to explore: all that the model may write is known to have a label or none.";
+    const goOn = this.store.offers.extend ? "; press Explore to go on" : "";
+    const more = explored ? ` ${explored} more texts were explored${goOn}.` : "";
     const mean = runs > 1 ? ` Estimates: mean of ${runs} runs ± standard error.` : "";
     return `${percent(unexplored)} was not explored (hatched).${more}${mean}`;
   }
