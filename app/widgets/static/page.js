@@ -83,15 +83,18 @@ const LESSON = "lesson=";
 const push = history.pushState.bind(history);
 
 /**
- * Streamlit writes the query of a lesson into the history again when it has followed Back, and
- * before it writes the path of the page.
+ * Back goes to the page before, or to the step of a lesson before. Streamlit notes each change of the
+ * query, such as the run on the page, but draws nothing anew when Back goes to it. It may note the
+ * query of a lesson before the path of its page, with which it comes again.
  * @param {unknown} state @param {string} title @param {string | URL | null} [url]
  */
-function pushOnce(state, title, url) {
-  const { search } = new URL(url ?? "", location.href);
-  if (search.includes(LESSON) && search === location.search)
-    history.replaceState(state, title, url);
-  else push(state, title, url);
+function pushPlace(state, title, url) {
+  const { pathname, search } = new URL(url ?? "", location.href);
+  const [isOther, isStep] = [pathname !== location.pathname, search !== location.search];
+  if (search.includes(LESSON) && !pathname.endsWith("/learn")) return;
+  const inLesson = [search, location.search].every((one) => one.includes(LESSON));
+  if (isOther || (inLesson && isStep)) push(state, title, url);
+  else history.replaceState(state, title, url);
 }
 
 /** @type {[string, (event: any) => void][]} */
@@ -114,7 +117,7 @@ export default function ({ setTriggerValue }) {
   window.addEventListener("popstate", () => {
     if (location.search.includes(LESSON)) setTriggerValue("went_back", location.search);
   });
-  history.pushState = pushOnce;
+  history.pushState = pushPlace;
   const options = { subtree: true, attributeFilter: ["aria-valuetext"], attributeOldValue: true };
   new MutationObserver(followThreshold).observe(document.body, options);
 }
