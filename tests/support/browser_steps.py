@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import FloatRect, Locator, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
+from waiting import wait_until
 
 _WATCH_SHIFTS = """() => {
   window.shifts = [];
@@ -44,18 +45,9 @@ def until_attached(act: Callable[[], object], seen: Locator, seconds: float = 30
     expect(seen).to_be_attached(timeout=1)
 
 
-def box_of(drawn: Locator, seconds: float = 30) -> FloatRect:
-    """The box of an element on the page, in px. Tries again if the element is just being redrawn.
-
-    Raises:
-        AssertionError: The element has no box.
-    """
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        box = drawn.bounding_box()
-        if box is not None:
-            return box
-    raise AssertionError(f"{drawn} has no place on the page")
+def box_of(drawn: Locator) -> FloatRect:
+    """The box of an element on the page, in px. Tries again if the element is just being redrawn."""
+    return wait_until(drawn.bounding_box, 30)  # type: ignore[return-value]
 
 
 def cursor_is(page: Page, step: int) -> None:
