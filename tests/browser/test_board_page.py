@@ -54,7 +54,7 @@ def test_after_a_gap_the_board_asks_for_the_rest_and_ignores_old_messages(board:
     assert shown.page.evaluate("triggers") == ["missed"] * 2
     assert shown.page.evaluate("requests") == [{"since": 5}, {"since": 0}]
     assert shown.data("paths") == before > 0
-    assert shown.page.evaluate(f"{BOARD}.getRootNode().__board.store.run.key") == "one"
+    assert shown.inside("store.run.key") == "one"
     shown.feed(fold(STORY), mode="live")
     shown.expect_cursor(19)
     shown.feed(fold(STORY[: half + 1]), mode="live")
@@ -103,9 +103,7 @@ def test_a_repeated_message_changes_nothing(board: Boards) -> None:
         "m => { feed(m); feed(m); }",
         board_message(fold(STORY), 15) | {"run": "one", "mode": "replay"},
     )
-    tokens = shown.page.evaluate(
-        f"[...{BOARD}.getRootNode().__board.store.paths.values()].map(path => path.tokens.length)"
-    )
+    tokens = shown.inside("store.paths.values().map(path => path.tokens.length).toArray()")
     assert tokens == [len(path.tokens) for path in fold(STORY).paths]
 
 
@@ -232,8 +230,7 @@ def test_a_text_gets_several_lines_where_there_is_room(board: Boards) -> None:
     place = box_of(shown.box(0).locator(".label tspan").nth(1))
     shown.page.mouse.click(place["x"] + 3, place["y"] + place["height"] / 2)
     before = len(lines[0].split())
-    chosen = shown.page.evaluate(f"{BOARD}.getRootNode().__board.view.selection.token")
-    assert "".join(pieces[:chosen]).split() == lines[0].split()[:before]
+    assert "".join(pieces[: shown.selected()["token"]]).split() == lines[0].split()[:before]
 
 
 def test_boxes_do_not_overlap(still: Boards) -> None:

@@ -5,7 +5,7 @@ tables, growing.
 import re
 
 import pytest
-from board_page import BOARD, Boards
+from board_page import Boards
 from browser_steps import box_of
 from invented_runs import invented_run
 from made_runs import bundled, bundled_run
@@ -37,9 +37,7 @@ def test_sentences_and_weights_are_those_at_the_cursor(still: Boards) -> None:
         said = sentences_at(REAL, [step])[0]
         for name in ("tree", "entropy", "memory"):
             expect(shown.find(f".{name}-panel .sentence")).to_have_text(said[name])
-        width = shown.page.evaluate(
-            f"{BOARD}.getRootNode().__board.tree.boxes.get({changed.id}).edge.style.strokeWidth"
-        )
+        width = shown.inside(f"tree.boxes.get({changed.id}).edge.style.strokeWidth")
         assert float(width) == pytest.approx(1 + 6 * weight**0.5, abs=0.01)
         widths.add(width)
     assert len(widths) > 1
@@ -50,8 +48,7 @@ def test_focus_shows_only_the_selected_path_with_ancestors_and_descendants(still
     shown.root.focus()
     everything = shown.drawn_paths()
     shown.press("End", "ArrowDown", "ArrowDown", "ArrowDown", "o")
-    chosen = shown.page.evaluate(f"{BOARD}.getRootNode().__board.view.selection.path")
-    assert shown.drawn_paths() == kin(STORY, chosen) & everything < everything
+    assert shown.drawn_paths() == kin(STORY, shown.selected()["path"]) & everything < everything
     shown.press("Escape", "Escape")  # closes the drawer, then ends the focus
     assert shown.drawn_paths() == everything
 
@@ -125,8 +122,8 @@ def test_find_goes_from_match_to_match_even_across_a_fork(still: Boards) -> None
     words = STORY.paths[child.parent].tokens[-1].text + child.tokens[0].text
     shown.press("Home", "/")
     shown.page.keyboard.type(words)
-    assert child.id in shown.page.evaluate(f"[...{BOARD}.getRootNode().__board.view.found]")
-    found = shown.page.evaluate(f"{BOARD}.getRootNode().__board.finder.places.length")
+    assert shown.inside(f"view.found.has({child.id})")
+    found = shown.inside("finder.places.length")
     visited = set()
     for _ in range(found):
         shown.press("Enter")
@@ -174,7 +171,7 @@ def test_the_kv_row_of_a_token_is_described_with_the_paths_that_read_it(still: B
     said = shown.find(".inspector .why").text_content() or ""
     assert f"shared by {len(readers)} paths at step {step}" in said
     assert sorted(map(int, said.rsplit(": ", 1)[1].rstrip(".").split(", "))) == sorted(readers)
-    shown.page.evaluate(f"{BOARD}.getRootNode().__board.send('goTo', {path.tokens[-1].step})")
+    shown.inside(f"send('goTo', {path.tokens[-1].step})")
     expect(shown.find(".inspector .why")).to_contain_text("written in the next step")
 
 

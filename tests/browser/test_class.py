@@ -9,8 +9,8 @@ import pytest
 from axe import grave_findings
 from browser_steps import OpenPage, box_of, overlap
 from made_runs import bundled_run
+from page_faults import unreachable
 from playwright.sync_api import Locator, Page, expect
-from reachable import unreachable
 
 from eab.lessons.lesson_files import lessons
 

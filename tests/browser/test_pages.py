@@ -12,9 +12,8 @@ import contrast
 import pytest
 from axe import KEPT, grave_findings
 from browser_steps import OpenPage, box_of, until_attached
-from cut_words import cut_words, empty_boxes
+from page_faults import cut_words, empty_boxes, unreachable, walked
 from playwright.sync_api import Locator, Page, expect
-from reachable import unreachable
 
 from app.widgets.elements import FOLDER
 from eab.labs.bmc import EXPERIMENTS
@@ -57,31 +56,28 @@ SHIFTS = """() => new Promise((done) => {
   setTimeout(() => done(score), 100);
 })"""
 # Emoji, whose colours and sizes vary between systems. `#`, `*` and digits count as text.
-EMOJI = """() => {
-  const all = (root) => [...root.querySelectorAll("*")].flatMap(
-    (node) => node.shadowRoot ? [node, ...all(node.shadowRoot)] : [node]);
+EMOJI = """() => { WALK
   const own = (node) => [...node.childNodes].filter((one) => one.nodeType === 3);
-  const words = all(document.body).filter((node) => !node.closest("script, style"))
+  const words = everything(document.body).filter((node) => !node.closest("script, style"))
     .flatMap(own).map((one) => one.data).join(" ");
   return [...words].filter((one) => /\\p{Emoji}/u.test(one) && !/[#*0-9©®]/.test(one));
 }"""
 
 
 # Waits until nothing on the page, in shadow roots too, has changed for 0.4 s.
-CALM = """() => new Promise((done) => {
-  const roots = (root) => [root, ...[...root.querySelectorAll("*")].flatMap(
-    (node) => node.shadowRoot ? roots(node.shadowRoot) : [])];
+CALM = """() => new Promise((done) => { WALK
+  const roots = [document, ...everything(document).flatMap((node) => node.shadowRoot ?? [])];
   const end = () => { changes.disconnect(); done(); };
   let timer = setTimeout(end, 400);
   const changes = new MutationObserver(() => { clearTimeout(timer); timer = setTimeout(end, 400); });
   const what = { subtree: true, childList: true, attributes: true, characterData: true };
-  for (const root of roots(document)) changes.observe(root, what);
+  for (const root of roots) changes.observe(root, what);
   setTimeout(end, 5000);
 })"""
 
 
 def settled(page: Page) -> None:
-    page.evaluate(CALM)
+    walked(page, CALM)
     expect(page.locator("[data-test-script-state=notRunning]")).to_be_visible()
 
 
@@ -119,7 +115,7 @@ def test_a_page_opens_calmly_is_accessible_in_both_themes_and_fits_the_screen(
     assert grave_findings(page, KEPT) == []
     expect_no_faint_words_or_marks(page)
     assert contrast.marks(page) or not has_lines
-    assert page.evaluate(EMOJI) == []
+    assert walked(page, EMOJI) == []
     page.emulate_media(color_scheme="light")
     page.reload()
     expect(page.locator(PAGES[query]).last).to_be_attached()
@@ -178,7 +174,7 @@ def test_explore_is_accessible(open_page: OpenPage, scheme: str) -> None:
     page.set_viewport_size({"width": 1366, "height": 768})
     settled(page)
     assert grave_findings(page) == []
-    assert page.evaluate(EMOJI) == []
+    assert walked(page, EMOJI) == []
     for keys, seen in (
         ("ArrowDown ArrowDown", ".inspector li"),
         ("t", ".table-box tbody tr"),

@@ -70,6 +70,10 @@ class BoardPage:
         """The elements of the panels matching this selector that cannot be seen in full."""
         return list(self.page.evaluate(_NOT_WHOLE, parts))
 
+    def inside(self, expression: str) -> Any:
+        """The value of an expression of the board's object, such as `view.selection`."""
+        return self.page.evaluate(f"{BOARD}.getRootNode().__board.{expression}")
+
     def data(self, name: str) -> int:
         return int(self.root.get_attribute(f"data-{name}") or -1)
 
@@ -87,7 +91,7 @@ class BoardPage:
 
     def select(self, path: int, token: int) -> None:
         """Select a token, as a click on it does."""
-        self.page.evaluate(f"{BOARD}.getRootNode().__board.send('select', {path}, {token})")
+        self.inside(f"send('select', {path}, {token})")
 
     def find(self, selector: str) -> Locator:
         return self.page.locator(selector)
@@ -120,11 +124,8 @@ class BoardPage:
 
     def selected(self) -> dict[str, int]:
         """The selected path and token."""
-        selection = f"{BOARD}.getRootNode().__board.view.selection"
-        found: dict[str, int] = self.page.evaluate(
-            f"(({{ path, token }}) => ({{ path, token }}))({selection})"
-        )
-        return found
+        selection = self.inside("view.selection")
+        return {name: selection[name] for name in ("path", "token")}
 
 
 Boards = Callable[..., BoardPage]  # fixtures that make a board, see tests/browser/conftest.py

@@ -2,11 +2,12 @@
 the page, and whether they move.
 """
 
-import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from playwright.sync_api import FloatRect, Locator, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
+from waiting import wait_until
 
 _WATCH_SHIFTS = """() => {
   window.shifts = [];
@@ -22,40 +23,24 @@ _WATCH_SHIFTS = """() => {
 OpenPage = Callable[..., Page]  # the type of fixture open_page, see tests/browser/conftest.py
 
 
-def until_attached(act: Callable[[], object], seen: Locator, seconds: float = 30) -> None:
-    """Repeat an action until an element appears; a chart ignores the pointer during its layout.
-
-    Args:
-        act: The action; a repetition must not undo it.
-        seen: The element that the action brings up.
-        seconds: How long to try.
-
-    Raises:
-        AssertionError: The element did not appear.
+def until_attached(act: Callable[[], object], seen: Locator) -> None:
+    """Repeat an action until it brings up an element; a chart ignores the pointer during its
+    layout. A repetition must not undo the action.
     """
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+
+    def appears() -> bool:
         act()
-        try:
+        with suppress(PlaywrightTimeout):
             seen.wait_for(state="attached", timeout=2_000)
-            return
-        except PlaywrightTimeout:
-            continue
-    expect(seen).to_be_attached(timeout=1)
+            return True
+        return False
+
+    wait_until(appears, 30)
 
 
-def box_of(drawn: Locator, seconds: float = 30) -> FloatRect:
-    """The box of an element on the page, in px. Tries again if the element is just being redrawn.
-
-    Raises:
-        AssertionError: The element has no box.
-    """
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        box = drawn.bounding_box()
-        if box is not None:
-            return box
-    raise AssertionError(f"{drawn} has no place on the page")
+def box_of(drawn: Locator) -> FloatRect:
+    """The box of an element on the page, in px. Tries again if the element is just being redrawn."""
+    return wait_until(drawn.bounding_box, 30)  # type: ignore[return-value]
 
 
 def cursor_is(page: Page, step: int) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from page_faults import WALK
 from playwright.sync_api import Page
 
 LARGE: Final = 24  # px; words of this size or larger need 3:1 instead of 4.5:1
@@ -19,7 +20,9 @@ MARKS: Final = (
 
 # Colours are [red, green, blue, alpha] from 0 to 255, in whatever form CSS has them. The ground is
 # the background of an element, with translucent layers blended.
-_BROWSER: Final = """
+_BROWSER: Final = (
+    WALK
+    + """
 const pen = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
 const rgba = (css) => {
   pen.clearRect(0, 0, 1, 1); pen.fillStyle = css; pen.fillRect(0, 0, 1, 1);
@@ -28,13 +31,6 @@ const rgba = (css) => {
 const over = (top, below) => {
   const share = top[3] / 255;
   return [0, 1, 2].map((i) => top[i] * share + below[i] * (1 - share)).concat(255);
-};
-const everything = (root) => [...root.querySelectorAll('*')].flatMap(
-  (node) => node.shadowRoot ? [node, ...everything(node.shadowRoot)] : [node]);
-const chain = (node) => {
-  const found = [];
-  for (let at = node; at; at = at.parentElement ?? at.getRootNode().host) found.push(at);
-  return found;
 };
 const middle = (box) => [box.left + box.width / 2, box.top + box.height / 2];
 const lies = ([x, y], box) => x >= box.left && x <= box.right && y >= box.top && y <= box.bottom;
@@ -48,6 +44,7 @@ const drawn = (node, css) => {
   return { colour: over(colour, behind), ground: behind };
 };
 """
+)
 _WORDS: Final = f"""(exempt) => {{ {_BROWSER}
   return everything(document.body).filter((node) =>
     [...node.childNodes].some((one) => one.nodeType === 3 && one.data.trim()) &&

@@ -70,30 +70,26 @@ class Case:
 
 
 BASE = {"max_new_tokens": 4, "branch_factor": 4, "entropy_threshold": 1.0}
-CASES = {f"limit {limit}": Case(10, 6, {"max_paths": limit}) for limit in (1, 2, 3, 5, 13, 100)} | {
-    "all paths fork": Case(
-        15, 6, {"max_paths": 6, "branch_factor": 2, "entropy_threshold": 0.0, "max_new_tokens": 5}
+
+
+def _case(chain: int, size: int, **settings: Any) -> Case:
+    return Case(chain, size, settings)
+
+
+CASES = {f"limit {limit}": _case(10, 6, max_paths=limit) for limit in (1, 2, 3, 5, 13, 100)} | {
+    "all paths fork": _case(
+        15, 6, max_paths=6, branch_factor=2, entropy_threshold=0.0, max_new_tokens=5
     ),
-    "light paths do not fork": Case(
-        4, 6, {"max_paths": 20, "min_fork_weight": 0.1, "entropy_threshold": 0.5}
+    "light paths do not fork": _case(
+        4, 6, max_paths=20, min_fork_weight=0.1, entropy_threshold=0.5
     ),
-    "only alternatives": Case(
-        10, 6, {"max_paths": 100, "branch_min_p": 0.4, "entropy_threshold": 0.3}
+    "only alternatives": _case(10, 6, max_paths=100, branch_min_p=0.4, entropy_threshold=0.3),
+    "few alternatives at the limit": _case(
+        14, 7, max_paths=4, branch_min_p=0.25, entropy_threshold=0.3
     ),
-    "few alternatives at the limit": Case(
-        14, 7, {"max_paths": 4, "branch_min_p": 0.25, "entropy_threshold": 0.3}
-    ),
-    "filtered": Case(
-        14, 7, {"max_paths": 4, "temperature": 0.6, "top_k": 3, "entropy_threshold": 0.4}
-    ),
-    "more filters": Case(
-        14,
-        7,
-        {"max_paths": 5, "top_p": 0.9, "min_p": 0.1, "entropy_threshold": 0.4},
-    ),
-    "fewer texts than paths": Case(
-        2, 3, {"max_paths": 100, "max_new_tokens": 3, "entropy_threshold": 0.8}
-    ),
+    "filtered": _case(14, 7, max_paths=4, temperature=0.6, top_k=3, entropy_threshold=0.4),
+    "more filters": _case(14, 7, max_paths=5, top_p=0.9, min_p=0.1, entropy_threshold=0.4),
+    "fewer texts than paths": _case(2, 3, max_paths=100, max_new_tokens=3, entropy_threshold=0.8),
 }
 # A few cases with few seeds in every test run, and all cases with many seeds at night.
 CASES_AND_SEEDS = [

@@ -28,18 +28,12 @@ TOTAL_BYTES: Final = 8 * 2**30
 aten = torch.ops.aten
 _CONVERSIONS: Final = {"aten::to", "aten::cpu"}  # decomposed into _to_copy, which names the device
 _COPIES: Final = {aten.copy_.default, aten._to_copy.default}
-_INDEXED: Final = {
-    aten.index.Tensor,
-    aten.index_put.default,
-    aten.index_put_.default,
-    aten._index_put_impl_.default,
+_INDEXED: Final = {aten.index.Tensor} | {
+    packet.default for packet in (aten.index_put, aten.index_put_, aten._index_put_impl_)
 }
 _READ_BY_HOST: Final = {
-    aten._local_scalar_dense.default,
-    aten.item.default,
-    aten.is_nonzero.default,
-    aten.nonzero.default,
-    aten.equal.default,
+    packet.default
+    for packet in (aten._local_scalar_dense, aten.item, aten.is_nonzero, aten.nonzero, aten.equal)
 }
 _CUDA, _META = 1, 14  # of c10::DeviceType
 _GUARDS: Final = "_ZN3c104impl26device_guard_impl_registryE"
@@ -55,13 +49,9 @@ class OnDevice(Tensor):
     def __new__(cls, held: Tensor) -> "OnDevice":
         # Views of a tensor from outside inference mode must not become inference tensors.
         with torch.inference_mode(False):
+            layout = {"strides": held.stride(), "storage_offset": held.storage_offset()}
             made = torch.Tensor._make_wrapper_subclass(
-                cls,
-                held.shape,
-                strides=held.stride(),
-                storage_offset=held.storage_offset(),
-                dtype=held.dtype,
-                device=DEVICE,
+                cls, held.shape, dtype=held.dtype, device=DEVICE, **layout
             )
         made.held = held
         return made
@@ -107,14 +97,10 @@ class _FakeMode(TorchDispatchMode):
         if goes_to != "cuda":
             return result
         if func is aten.scaled_dot_product_attention.default:
-            result = _laid_out_by_tokens(result)
+            # (batch, heads, tokens, size) in the memory layout of CUDA kernels
+            result = result.transpose(1, 2).contiguous().transpose(1, 2)
         same = {id(leaf.held): leaf for leaf in given if isinstance(leaf, OnDevice)}
         return tree_map(lambda leaf: _on_device(leaf, same), result)
-
-
-def _laid_out_by_tokens(output: Tensor) -> Tensor:
-    """The attention output (batch, heads, tokens, size) in the memory layout of CUDA kernels."""
-    return output.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def _held(leaf: Any) -> Any:
@@ -158,13 +144,10 @@ def _why_the_host_waits(
         return None
     if func in _READ_BY_HOST:
         return f"read by {func}"
-    if func in _INDEXED:
-        kinds = {one.dtype for one in args[1] if one is not None}
-        if kinds & {torch.bool, torch.uint8}:
-            return "index of booleans"
-        if any(one is not None and not isinstance(one, OnDevice) for one in args[1]):
-            return "index on the host"
-    return None
+    indices = [one for one in args[1] if one is not None] if func in _INDEXED else []
+    if any(one.dtype in (torch.bool, torch.uint8) for one in indices):
+        return "index of booleans"
+    return None if all(isinstance(one, OnDevice) for one in indices) else "index on the host"
 
 
 def _instead(waits: Counter[str]) -> dict[str, Any]:
@@ -218,9 +201,8 @@ def fake_cuda() -> Iterator[Counter[str]]:
     with ExitStack() as stack:
         for name, fake in _instead(waits).items():
             stack.enter_context(mock.patch.object(torch.cuda, name, fake))
-        stack.enter_context(
-            mock.patch("eab.engine.models.huggingface.new_graph_capture", _no_stream)
-        )
+        capture = "eab.engine.models.huggingface.new_graph_capture"
+        stack.enter_context(mock.patch(capture, return_value=None))  # it has no CUDA graphs
         guards[_CUDA] = guards[_META]  # which guards nothing
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         torch._C._set_only_lift_cpu_tensors(True)
@@ -231,7 +213,3 @@ def fake_cuda() -> Iterator[Counter[str]]:
             torch._C._set_only_lift_cpu_tensors(False)
             torch.__future__.set_overwrite_module_params_on_conversion(replaced)
             guards[_CUDA] = before
-
-
-def _no_stream(device: torch.device) -> None:
-    """Return no graph capture: the fake device has no CUDA graphs."""

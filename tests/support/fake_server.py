@@ -5,7 +5,7 @@ a test tells it to misbehave.
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -112,19 +112,13 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
     def do_GET(self) -> None:
-        models = [
-            {
-                "id": "embedded",
-                "max_model_len": 512,
-                "meta": {"n_vocab": self.server.model.card.vocab_size},
-            }
-        ]
+        meta = {"n_vocab": self.server.model.card.vocab_size}
         if self.path == "/metrics":
             self.send(b'vllm:cache_config_info{block_size="32",x="y"} 1.0\n')
         elif self.path == "/props":
             self.send_json({"default_generation_settings": {"n_ctx": 512}})
         else:
-            self.send_json({"data": models})
+            self.send_json({"data": [{"id": "embedded", "max_model_len": 512, "meta": meta}]})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -143,38 +137,35 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.send_json(self.server.change(self.llama(body) if llama else self.vllm(body)))
 
+    def answers(self, body: Any, top: str, length: str, penalty: str) -> Iterator[Any]:
+        """Each text of a request with its continuation; the names are those of its settings."""
+        factor = (self.server.own | body).get(penalty, 1.0)
+        forced = [token for token, _ in body.get("logit_bias", ())]
+        for text in body["prompt"]:
+            tokens, tops = self.server.continuation(text, body[top], body[length], factor)
+            yield text, forced or tokens, tops
+
     def llama(self, body: Any) -> Any:
-        answers = []
-        for index, text in enumerate(body["prompt"]):
-            penalty = (self.server.own | body).get("repeat_penalty", 1.0)
-            length = body["n_predict"]
-            tokens, tops = self.server.continuation(text, body["n_probs"], length, penalty)
-            if "logit_bias" in body:
-                tokens = [body["logit_bias"][0][0]]
-            answers.append(
-                {
-                    "index": index,
-                    "model": "embedded",
-                    "tokens": tokens,
-                    "tokens_evaluated": len(text),
-                    "timings": {"cache_n": len(text) - 1},
-                    "completion_probabilities": [
-                        {
-                            "id": token,
-                            "top_logprobs": [{"id": one, "logprob": p} for one, p in top.items()],
-                        }
-                        for token, top in zip(tokens, tops, strict=True)
-                    ],
-                }
-            )
-        return answers
+        found = self.answers(body, "n_probs", "n_predict", "repeat_penalty")
+        return [
+            {
+                "index": index,
+                "model": "embedded",
+                "tokens": tokens,
+                "tokens_evaluated": len(text),
+                "timings": {"cache_n": len(text) - 1},
+                "completion_probabilities": [
+                    {"id": token, "top_logprobs": [{"id": t, "logprob": p} for t, p in top.items()]}
+                    for token, top in zip(tokens, tops, strict=True)
+                ],
+            }
+            for index, (text, tokens, tops) in enumerate(found)
+        ]
 
     def vllm(self, body: Any) -> Any:
         choices = []
-        for index, text in enumerate(body["prompt"]):
-            penalty = (self.server.own | body).get("repetition_penalty", 1.0)
-            length = body["max_tokens"]
-            tokens, tops = self.server.continuation(text, body["logprobs"], length, penalty)
+        found = self.answers(body, "logprobs", "max_tokens", "repetition_penalty")
+        for index, (_, tokens, tops) in enumerate(found):
             named = [{f"token_id:{one}": p for one, p in top.items()} for top in tops]
             own = {"tokens": [f"token_id:{token}" for token in tokens], "top_logprobs": named}
             choices.append({"index": index, "logprobs": own})

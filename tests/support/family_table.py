@@ -81,7 +81,6 @@ DELTA = {
     "linear_value_head_dim": 8,
 }
 STATE_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
-LATENT_STATES = {"kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8}
 HYBRID = {"num_hidden_layers": 4, "mamba_dt_rank": 4, "use_mamba_kernels": False}
 JAMBA = HYBRID | {
     "attn_layer_period": 2,
@@ -321,11 +320,10 @@ FAMILIES = (
     with_states(
         "Kimi Linear",
         "KimiLinearConfig",
-        LATENT_STATES
+        LATENT
+        | ROUTED
         | {"num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention"] * 2}
-        | {"linear_head_dim": 8, "linear_num_heads": 4, "q_lora_rank": None}
-        | {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
-        | {"num_key_value_heads": 4},
+        | {"linear_head_dim": 8, "linear_num_heads": 4, "q_lora_rank": None},
         dtype=torch.float32,
     ),
     with_states(

@@ -7,9 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from gguf_files import write
 from raw_gguf import RawFile, raw_file
 from tiny_models import tiny
+from write_gguf import write
 
 from eab.engine.models.loading import load_model, load_tokenizer
 from eab.errors import ModelError

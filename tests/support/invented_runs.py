@@ -62,22 +62,15 @@ def appended(
 
 def with_each(event: Event, **fields: Any) -> Event:
     """The event with these fields set in each of its predictions or new tokens."""
-    match event:
-        case Predicted():
-            return structs.replace(
-                event, predictions=tuple(one._replace(**fields) for one in event.predictions)
-            )
-        case TokensAppended():
-            return structs.replace(
-                event, tokens=tuple(one._replace(**fields) for one in event.tokens)
-            )
-    return event
+    name = {Predicted: "predictions", TokensAppended: "tokens"}.get(type(event))
+    if name is None:
+        return event
+    changed = tuple(one._replace(**fields) for one in getattr(event, name))
+    return structs.replace(event, **{name: changed})
 
 
 def invented_run(seed: int, steps: int, paths: int, words: list[str] | None = None) -> list[Event]:
-    """The events of a run with at most about `paths` leaves. Some paths finish, some are pruned,
-    and the others run to the last step.
-    """
+    """A run with at most about `paths` leaves: some finish, some are pruned, others run on."""
     return _Inventor(seed, steps, paths, words or WORDS).events()
 
 
@@ -103,26 +96,17 @@ class _Inventor:
         ]
 
     def _step(self, step: int) -> list[Event]:
-        events: list[Event] = (
-            [RowsAllocated(step, Growth(16 * len(self.live), 0, 0, 0))] if step % 16 == 0 else []
-        )
-        events.append(self._measured(step))
+        events: list[Event] = [self._measured(step)]
+        if step % 16 == 0:
+            events.insert(0, RowsAllocated(step, Growth(16 * len(self.live), 0, 0, 0)))
         before, self.live = self.live, []
         seen: list[PathPrediction] = []
         happens: list[Event] = []
         for path in before:
             forks = len(before) + len(self.live) + 2 <= self.paths and self.random.random() < 0.3
-            entropy = (
-                self.random.uniform(THRESHOLD, 3)
-                if forks
-                else self.random.uniform(0, THRESHOLD - 0.01)
-            )
+            entropy = self.random.uniform(*((THRESHOLD, 3) if forks else (0, THRESHOLD - 0.01)))
             seen.append(PathPrediction(path, round(entropy, 4), self._candidates()))
-            happens += (
-                self._fork(step, path)
-                if forks
-                else [self._token(step, path), *self._end(step, path)]
-            )
+            happens += self._fork(step, path) if forks else self._grow(step, path)
         events.append(Predicted(step, tuple(seen)))
         return [*events, *happens, StepTimed(step, len(before), 0.01, 0.008)]
 
@@ -142,14 +126,14 @@ class _Inventor:
         self.length[path] += 1
         return appended(step, path, 7, self.random.choice(self.words), -self.random.random())
 
-    def _end(self, step: int, path: int) -> list[Event]:
-        chance = self.random.random()
+    def _grow(self, step: int, path: int) -> list[Event]:
+        token, chance = self._token(step, path), self.random.random()
         if chance < 0.02:
-            return [PathFinished(step, path, "stop")]
+            return [token, PathFinished(step, path, "stop")]
         if chance < 0.05 and self.live:
-            return [Pruned(step, path)]
+            return [token, Pruned(step, path)]
         self.live.append(path)
-        return []
+        return [token]
 
     def _candidates(self) -> tuple[Candidate, ...]:
         return tuple(

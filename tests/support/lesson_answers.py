@@ -3,28 +3,31 @@ code that lessons use.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from eab.labs.batching import shown
 from eab.lessons import bundled_runs
 from eab.run import fold
-from eab.run.events import Event, Forked, KvMeasured, Predicted
+from eab.run.events import Event, Forked, KvMeasured, KVUsage, Predicted
+
+Kind = TypeVar("Kind", bound=Event)
 
 
-def of_kind(events: Sequence[Event], kind: type) -> Iterator[object]:
-    return (event for event in events if isinstance(event, kind))
+def of_kind(events: Sequence[Event], kind: type[Kind]) -> list[Kind]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def usages(events: Sequence[Event]) -> list[KVUsage]:
+    return [event.usage for event in of_kind(events, KvMeasured)]
 
 
 def highest_entropy(events: Sequence[Event]) -> float:
-    return max(
-        seen.entropy
-        for event in of_kind(events, Predicted)
-        for seen in event.predictions  # type: ignore[attr-defined]
-    )
+    return max(seen.entropy for event in of_kind(events, Predicted) for seen in event.predictions)
 
 
 def forks(events: Sequence[Event]) -> float:
-    return len([*of_kind(events, Forked)])
+    return len(of_kind(events, Forked))
 
 
 def recompute_over_tree(_: Sequence[Event]) -> float:
@@ -37,8 +40,7 @@ def recompute_over_tree(_: Sequence[Event]) -> float:
 
 def sharing(events: Sequence[Event]) -> float:
     at_peak = max(
-        (one.usage for one in of_kind(events, KvMeasured)),  # type: ignore[attr-defined]
-        key=lambda kv: (kv.rows_shared + kv.rows_private, kv.rows_independent),
+        usages(events), key=lambda kv: (kv.rows_shared + kv.rows_private, kv.rows_independent)
     )
     return sum(path.shared + path.private for path in at_peak.paths) / (
         at_peak.rows_shared + at_peak.rows_private
@@ -46,16 +48,15 @@ def sharing(events: Sequence[Event]) -> float:
 
 
 def allocations(events: Sequence[Event]) -> float:
-    *_, last = of_kind(events, KvMeasured)
-    return float(last.usage.allocations)  # type: ignore[attr-defined]
+    return usages(events)[-1].allocations
 
 
 def waste_in_slabs(events: Sequence[Event]) -> float:
     started = fold(events).started
     slab = len(started.prompt_tokens) + started.config.max_new_tokens
-    usages = [one.usage for one in of_kind(events, KvMeasured)]  # type: ignore[attr-defined]
-    reserved = sum(len(usage.paths) * slab for usage in usages)
-    return 1 - sum(usage.rows_shared + usage.rows_private for usage in usages) / reserved
+    used = usages(events)
+    reserved = sum(len(usage.paths) * slab for usage in used)
+    return 1 - sum(usage.rows_shared + usage.rows_private for usage in used) / reserved
 
 
 def acceptance_rate(_: Sequence[Event]) -> float:

@@ -8,8 +8,9 @@ ordered as by llama.cpp's own converter.
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gguf
@@ -19,44 +20,44 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from eab.engine.models.gguf.header import read_header
 from eab.engine.models.sources import EMBEDDED_FOLDER
 
-# The names of settings in transformers, by GGUF key without its architecture prefix
+# The GGUF keys, without the architecture's prefix, of settings in transformers
 _KEYS = {
-    "context_length": ("max_position_embeddings", "n_positions"),
-    "embedding_length": ("hidden_size",),
-    "block_count": ("num_hidden_layers",),
-    "feed_forward_length": ("intermediate_size",),
-    "attention.head_count": ("num_attention_heads",),
-    "attention.head_count_kv": ("num_key_value_heads",),
-}
-_FLOATS = {
-    "attention.layer_norm_rms_epsilon": ("rms_norm_eps",),
-    "attention.layer_norm_epsilon": ("layer_norm_epsilon", "norm_epsilon"),
+    "max_position_embeddings": "context_length",
+    "hidden_size": "embedding_length",
+    "num_hidden_layers": "block_count",
+    "intermediate_size": "feed_forward_length",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "layer_norm_epsilon": "attention.layer_norm_epsilon",
+    "norm_epsilon": "attention.layer_norm_epsilon",
 }
 
 
 def write_embedded(target: Path) -> None:
     """Write the embedded model. The vocabulary and its merges are those of its tokenizer."""
     model = AutoModelForCausalLM.from_pretrained(EMBEDDED_FOLDER)
-    write(model, target, _add_tokenizer, more={"general.name": "embedded"})
+    write(model, target, kinds=None, more={"general.name": "embedded"})
 
 
 def write(
     model: PreTrainedModel,
     path: Path,
-    add_vocabulary: Callable[[gguf.GGUFWriter], None],
     architecture: str = "llama",
+    kinds: Mapping[str, int] | None = MappingProxyType({"<end>": 3}),
     kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
     more: dict[str, Any] | None = None,
     tensors: dict[str, np.ndarray] | None = None,
     **writer_options: Any,
 ) -> Path:
-    """Write a model and its vocabulary.
+    """Write a model whose vocabulary is the words `w<i>`; only `w5` can be encoded.
 
     Args:
         model: A model of a family in `eab.engine.models.gguf.checkpoint.FAMILIES`.
         path: The file.
-        add_vocabulary: Adds the fields of the tokenizer.
         architecture: The family's name in llama.cpp.
+        kinds: The types of tokens that are not normal (1); None for the embedded model's tokenizer.
         kind: The storage type of matrices.
         more: Additional fields: numbers, strings, or lists of strings.
         tensors: Additional tensors.
@@ -64,46 +65,30 @@ def write(
     """
     writer = gguf.GGUFWriter(path, architecture, **writer_options)
     config = model.config
-    for key, names in _KEYS.items():
-        if (value := _first(config, names)) is not None:
-            writer.add_uint32(f"{architecture}.{key}", value)
-    for key, names in _FLOATS.items():
-        if (value := _first(config, names)) is not None:
-            writer.add_float32(f"{architecture}.{key}", value)
+    for name, key in _KEYS.items():
+        if (value := getattr(config, name, None)) is not None:
+            _add(writer, f"{architecture}.{key}", value)
     if (rope := getattr(config, "rope_parameters", None)) is not None:
         writer.add_float32(f"{architecture}.rope.freq_base", rope["rope_theta"])
-    if (head := getattr(config, "head_dim", None)) is not None:
-        writer.add_uint32(f"{architecture}.attention.key_length", head)
-    add_vocabulary(writer)
+    if kinds is None:
+        _add_tokenizer(writer)
+    else:
+        _add_words(writer, config.vocab_size, kinds)
     for key, value in (more or {}).items():
         _add(writer, key, value)
     for name, values in named_tensors(model, architecture).items():
-        _add_tensor(writer, name, values, kind)
+        stored = kind if values.ndim > 1 else gguf.GGMLQuantizationType.F32
+        writer.add_tensor(name, gguf.quantize(values, stored), raw_dtype=stored)
     for name, values in (tensors or {}).items():
         writer.add_tensor(name, values)
     _finish(writer)
     return path
 
 
-def _first(config: Any, names: tuple[str, ...]) -> Any:
-    return next(
-        (value for name in names if (value := getattr(config, name, None)) is not None), None
-    )
-
-
 def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
     kinds = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32}
     kinds |= {str: writer.add_string, list: writer.add_array}
     kinds[type(value)](key, value)
-
-
-def _add_tensor(
-    writer: gguf.GGUFWriter, name: str, values: np.ndarray, kind: gguf.GGMLQuantizationType
-) -> None:
-    if values.ndim < 2 or kind == gguf.GGMLQuantizationType.F32:
-        writer.add_tensor(name, values)
-    else:
-        writer.add_tensor(name, gguf.quantize(values, kind), raw_dtype=kind)
 
 
 def named_tensors(model: PreTrainedModel, architecture: str) -> dict[str, np.ndarray]:
@@ -129,6 +114,16 @@ def _interleaved(values: np.ndarray, config: Any, module: str) -> np.ndarray:
     heads = config.num_attention_heads if "q_proj" in module else config.num_key_value_heads
     halves = values.reshape(heads, 2, -1, *values.shape[1:])
     return halves.swapaxes(1, 2).reshape(values.shape)
+
+
+def _add_words(writer: gguf.GGUFWriter, size: int, kinds: Mapping[str, int]) -> None:
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    words = ["w0", "<end>", *(f"w{index}" for index in range(2, size - 2)), "w", "5"]
+    writer.add_token_list(words)
+    writer.add_token_types([kinds.get(word, 1) for word in words])
+    writer.add_token_merges(["w 5"])
+    writer.add_eos_token_id(1)
 
 
 def _add_tokenizer(writer: gguf.GGUFWriter) -> None:

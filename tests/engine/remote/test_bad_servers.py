@@ -42,9 +42,12 @@ def backwards(answer: Any) -> Any:
 def test_both_dialects_give_the_tokens_of_this_machine_whatever_the_order_of_answers(
     fake: FakeServer, model: RemoteModel, embedded: HuggingFaceModel, dialect: str
 ) -> None:
-    wanted = fold(event_stream(embedded, Request(PROMPT, CONFIG)))
+    forking = replace(CONFIG, entropy_threshold=0.5)
+    wanted = fold(event_stream(embedded, Request(PROMPT, forking)))
+    assert len(wanted.leaves()) == CONFIG.max_paths
+    fake.change = backwards
     for drafter in ("none", "run-ahead"):
-        config = replace(CONFIG, drafter=drafter, draft_length=2)
+        config = replace(forking, drafter=drafter, draft_length=2)
         found = fold(event_stream(model, Request(PROMPT, config)))
         assert [[token.id for token in path.tokens] for path in found.paths] == [
             [token.id for token in path.tokens] for path in wanted.paths
@@ -52,7 +55,6 @@ def test_both_dialects_give_the_tokens_of_this_machine_whatever_the_order_of_ans
         kv = found.steps[-1].kv
         assert kv.bytes_held % (kv.block_size * model.kv_shape.row_bytes) == 0
         assert ("in blocks of 32 rows" in memory_sentence(found)) == (dialect == "vllm")
-        fake.change = backwards
     assert model.kv_shape.blocks.size == (32 if dialect == "vllm" else 1)
 
 

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
-from gguf_files import write
 from made_runs import run_of
 from tiny_models import tiny
 from transformers import PreTrainedModel
-from write_gguf import named_tensors
+from write_gguf import named_tensors, write
 
 from eab.config import BranchingConfig
 from eab.engine.models.gguf import checkpoint

@@ -5,12 +5,12 @@ from itertools import cycle
 from typing import Any
 
 import pytest
-from gguf_files import write
 from hostile_gguf import check_words, refusal, tiny_file, tokenizer_refusal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raw_gguf import RawFile
 from tiny_models import tiny
+from write_gguf import write
 
 from eab.config import BranchingConfig
 from eab.engine.models.loading import load_model, load_tokenizer
