@@ -81,7 +81,7 @@ def show_comparison(events: list[Event]) -> None:
     paths_sentence(report.runs["tree"])
     costs_table(report)
     json.dumps(terminal.caches_json(report))
-    terminal.caches_summary(report)
+    terminal.caches_summary(report, width=80)
 
 
 def test_the_unchanged_recording_is_shown() -> None:
