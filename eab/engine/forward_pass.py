@@ -130,11 +130,11 @@ def _predict(parts: Sequence[Part], logits: Tensor) -> None:
     counts = [len(part.batch.logits_indices) for part in parts if part.batch is not None]
     try:
         generations = [part.generation for part in parts]
-        for generation, own in zip(generations, logits.split(counts), strict=True):
+        pairs = [*zip(generations, logits.split(counts), strict=True)]
+        for generation, own in pairs:
             generation.show_logits(own)
         scores = logits
         if any(generation.processors for generation in generations):
-            pairs = zip(generations, logits.split(counts), strict=True)
             each = [generation.processed(own) for generation, own in pairs]
             scores = each[0] if len(each) == 1 else torch.cat(each)
         runs = [(run.config, count) for run, count in zip(generations, counts, strict=True)]

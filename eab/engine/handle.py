@@ -228,11 +228,6 @@ class Handle:
         else:
             self._resume(lambda: self._decoding.throw(Stopped()))
 
-    def fail(self, error: Exception) -> None:
-        """End the run with an error."""
-        self.error = error
-        self.drop()
-
     def _resume(self, go_on: Callable[[], Generation]) -> None:
         try:
             self._generation = go_on()
@@ -241,7 +236,8 @@ class Handle:
         except StopIteration:
             self.drop()
         except Exception as error:
-            self.fail(error)
+            self.error = error
+            self.drop()
 
     def drop(self) -> None:
         """Free what the run holds; no more events follow."""

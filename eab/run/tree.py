@@ -77,25 +77,23 @@ def split(paths: list[Path], stem: Path, kept: int) -> int:
     """Make the tokens of a path from number `kept` on a path of its own, the last one; return its
     id, or that of the path if no tokens are left. It is born after its children.
     """
-    rest = stem.tokens[kept:]
-    if not rest:
+    tokens = stem.tokens[kept:]
+    if not tokens:
         return stem.id
-    number, born = len(paths), rest[0].step
+    number, born = len(paths), tokens[0].step
     earlier = [change for change in stem.weights if change[0] <= born] or stem.weights[:1]
     later = [change for change in stem.weights if change[0] > born]
-    weights = [(born, earlier[-1][1]), *later]
-    paths.append(
-        replace(stem, id=number, parent=stem.id, tokens=rest, weights=weights, share=1.0, heir=True)
-    )
-    paths[number].is_rest = True
+    rest = replace(stem, id=number, parent=stem.id, tokens=tokens, share=1.0, heir=True)
+    rest.weights, rest.is_rest = [(born, earlier[-1][1]), *later], True
+    rest.limited_steps = [at for at in stem.limited_steps if at >= born]
+    paths.append(rest)
     for child in stem.children:
         paths[child].parent = number
-    stem.tokens, stem.children, stem.weights = stem.tokens[:kept], (number,), earlier
+    stem.tokens = [replace(token, cut=0) for token in stem.tokens[:kept]]
+    stem.children, stem.weights = (number,), earlier
     stem.status = stem.status if stem.status == "given" else "forked"
     stem.finish_reason, stem.reward, stem.cut = None, None, 0
-    stem.tokens = [replace(token, cut=0) for token in stem.tokens]
     stem.fork_entropy, stem.limited_steps = None, [at for at in stem.limited_steps if at < born]
-    paths[number].limited_steps = [at for at in paths[number].limited_steps if at >= born]
     return number
 
 

@@ -367,7 +367,7 @@ class PrefixedTreeCache(TreeCache):
         segments, self._to_copy = self._to_copy, []
         count = sum(map(_count, segments))
         rows = self._allocate(count, [0])
-        self._assign([0], np.array([count]), self._copied_tokens, rows)
+        self._table.assign([0], np.array([count]), self._copied_tokens, rows)
         for slot, (keys, values) in enumerate(zip(self._keys, self._values, strict=True)):
             torch.cat([each[slot] for each, _ in segments], 1, out=keys[:, :count])
             torch.cat([each[slot] for _, each in segments], 1, out=values[:, :count])

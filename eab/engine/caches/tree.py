@@ -112,7 +112,8 @@ class TreeCache(KVCache):
         rows = self._allocate(total, paths)
         growths, self._unreported = tuple(self._unreported), []
         ids = [token for new in tokens for token in new]
-        positions = self._assign(paths, counts, ids, rows)
+        readers, positions = self._table.assign(paths, counts, ids, rows)
+        self._show(readers, positions)
         indices = logits_indices(counts.tolist(), logits_to_keep)
         buffers = self._buffer_pool.get(total, len(indices)) if self._static_buffers else None
         if buffers is not None:
@@ -179,18 +180,6 @@ class TreeCache(KVCache):
         if missing > 0:
             self._unreported.append(self._grow_ahead(used, len(paths), count, missing))
         return self._table.free(count)
-
-    def _assign(
-        self,
-        paths: Sequence[int],
-        counts: NDArray[np.int64],
-        tokens: Sequence[int],
-        rows: NDArray[np.int64],
-    ) -> NDArray[np.int64]:
-        """Give the rows to new tokens, `counts` of each path; returns their positions, (T,)."""
-        indices, positions = self._table.assign(paths, counts, tokens, rows)
-        self._show(indices, positions)
-        return positions
 
     def _ahead(self, used: int, paths: int) -> int:
         """How many rows r decode steps take if `used` rows are in use."""
