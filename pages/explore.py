@@ -160,7 +160,7 @@ def draw_message() -> None:
         st.error(plain(" ".join(problems)))
     elif controls.draw_replied_to():
         return
-    elif changed := controls.changed_since(current.started):
+    elif not current.guest and (changed := controls.changed_since(current.started)):
         st.caption(f"{changed} {current.cut}".rstrip())
         return
     elif current.live is not None:

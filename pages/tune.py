@@ -223,7 +223,8 @@ st.session_state.setdefault("tune_view", TABS.get(st.query_params.get(VIEW, ""),
 st.title("Which settings give the best results at the lowest cost?")
 with st.sidebar:
     controls.choose_model()
-    sweep_editor.choose_ranges()
+    if st.session_state.tune_view != WORTH_TAB:
+        sweep_editor.choose_ranges()
 settings_tab, threshold_tab, worth_tab = st.tabs(
     [SETTINGS_TAB, THRESHOLD_TAB, WORTH_TAB], on_change="rerun", key="tune_view"
 )

@@ -359,7 +359,7 @@ def changed_since(started: RunStarted | None) -> str:
     others = ["prompt"] * (asked != (started.prompt, started.messages))
     others += ["model"] * (model_choice.name() != started.model.full_name)
     if others:
-        words = f"This tree was made with another {listed(others)}. Press Run to use yours."
+        words = f"What is shown was made with another {listed(others)}. Press Run to use yours."
         return moved_prompt() or words
     chosen = _chosen()
     rank = "rank " if started.config.threshold_unit == "rank" else ""

@@ -171,8 +171,9 @@ class Report:
     def made(self) -> str:
         """The numbers of runs that have ended and of rows, as text."""
         ended = sum(run.ended is not None for run in self.runs.values())
-        rows = counted(sum(map(len, self._tables.values())), "row")
-        return f"{counted(ended, 'run')}, {rows}" if ended else rows
+        rows = sum(map(len, self._tables.values()))
+        runs = [counted(ended, "run")] if ended else []
+        return ", ".join([*runs, counted(rows, "row")] if rows or not runs else runs)
 
     def computed(self, compute: Callable[["Report"], _T]) -> _T:
         """compute(self), computed once until the next event."""

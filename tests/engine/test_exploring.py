@@ -1,6 +1,7 @@
 """Texts that a run did not write: explored ones narrow the bounds, and anybody can ask about one."""
 
 import math
+import re
 from collections import Counter
 from itertools import pairwise
 
@@ -11,7 +12,7 @@ from msgspec import structs
 from eab import EntropyAdaptiveBranching, Run
 from eab.analysis.label_rules import labelled_by
 from eab.board.messages import board_message
-from eab.engine.exploring import repeat
+from eab.engine.exploring import explore, repeat
 from eab.engine.job import more_seeds
 from eab.errors import ConfigError, PromptError, RecordError
 from eab.lessons.checks.policy import TableModel, random_table
@@ -52,6 +53,14 @@ def test_bounds_hold_and_shrink_and_weights_stay(policy):
                 assert before.low - 1e-9 <= after.low <= probability + 1e-9
                 assert probability - 1e-9 <= after.high <= before.high + 1e-9
                 assert after.low <= after.estimate <= after.high
+
+
+def test_the_progress_says_how_many_texts_at_most_and_how_much_is_left():
+    events = EntropyAdaptiveBranching(chain(), max_paths=2, **EXACT).run([0]).events
+    told = [one for one in explore(chain(), events, 0.0, 12) if isinstance(one, Progressed)]
+    assert [one.share for one in told] == sorted(one.share for one in told)
+    assert (told[0].share, told[-1].share < 1) == (0, True)
+    assert re.fullmatch(r"8 of at most 12 texts explored, \d+% is left", told[-1].words)
 
 
 def test_when_all_is_explored_probabilities_and_answers_are_exact():

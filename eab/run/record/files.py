@@ -1,5 +1,6 @@
 """Files: written whole or as a table, growing run files, and prompt files with an item per line."""
 
+import errno
 import json
 import os
 import re
@@ -54,9 +55,8 @@ def save_whole(path: Path | str, data: bytes) -> None:
 
 def cannot_be_written(path: Path | str, error: OSError) -> RecordError:
     """The error to raise if a file could not be written."""
-    return RecordError(
-        f"{path} cannot be written: {error.strerror}. Free some space or choose another place"
-    )
+    full = "Free some space or choose" if error.errno == errno.ENOSPC else "Choose"
+    return RecordError(f"{path} cannot be written: {error.strerror}. {full} another place")
 
 
 def make_folder(path: Path) -> None:
