@@ -139,13 +139,13 @@ def test_a_pipe_gets_the_whole_run_in_one_piece(tmp_path):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device here")
 def test_a_full_disk_is_reported_when_the_run_has_ended(tmp_path):
     (tmp_path / "run.eab").symlink_to("/dev/full")
-    for path in (tmp_path / "run.eab", tmp_path / "missing" / "run.eab"):
+    said = {"run.eab": "Free some space or choose", "missing/run.eab": "Choose"}
+    for name, advice in said.items():
+        path = tmp_path / name
         file = RunFile(path)
         for event in EVENTS:
             file.add(event)
-        with pytest.raises(
-            RecordError, match=r"run.eab cannot be written: No s.*\. Free some space"
-        ):
+        with pytest.raises(RecordError, match=rf"cannot be written: No s[^.]*\. {advice} another"):
             file.close()
 
 
