@@ -154,13 +154,14 @@ def draw_status() -> None:
 
 def draw_message() -> None:
     """Draw the one message that matters."""
-    current = tab.current()
+    current, member = tab.current(), class_of_tab.membership()
     offered = offered_change(current)
+    follows = member is not None and member.following  # whom a run would lead away from the class
     if problems := session.problems(current):
         st.error(plain(" ".join(problems)))
     elif controls.draw_replied_to():
         return
-    elif not current.guest and (changed := controls.changed_since(current.started)):
+    elif not follows and (changed := controls.changed_since(current.started)):
         st.caption(f"{changed} {current.cut}".rstrip())
         return
     elif current.live is not None:
@@ -170,7 +171,7 @@ def draw_message() -> None:
     else:
         about = f"{current.details.description} {current.cut}".strip()
         st.caption(f"**{plain(current.details.title)}.** {plain(about)}")
-        if model_choice.for_own_prompts():
+        if not follows and model_choice.for_own_prompts():
             with st.container(horizontal=True, key="questions"):
                 for question in controls.QUESTIONS:
                     st.button(question, on_click=ask, args=(question,), key=question)

@@ -77,7 +77,7 @@ def explore(
                 event = writer.scored(*written)
                 run.apply(event)
                 yield event
-            words = f"{new} of at most {counted(most, 'text')} explored, {left:.0%} is left"
+            words = f"{new} of at most {counted(most, 'text')} explored, {left:.0%} unexplored"
             yield Progressed(new / most, words)
         new += len(chosen)
     yield RunEnded(len(run.steps), "finished")

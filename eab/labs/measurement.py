@@ -172,8 +172,10 @@ class Report:
         """The numbers of runs that have ended and of rows, as text."""
         ended = sum(run.ended is not None for run in self.runs.values())
         rows = sum(map(len, self._tables.values()))
-        runs = [counted(ended, "run")] if ended else []
-        return ", ".join([*runs, counted(rows, "row")] if rows or not runs else runs)
+        parts = [counted(ended, "run")] if ended else []
+        if rows or not parts:
+            parts.append(counted(rows, "row"))
+        return ", ".join(parts)
 
     def computed(self, compute: Callable[["Report"], _T]) -> _T:
         """compute(self), computed once until the next event."""

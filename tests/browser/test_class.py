@@ -74,9 +74,13 @@ def test_students_can_follow_stop_follow_again_and_join_late(
     expect(lecturer.get_by_text("1 student following")).to_be_visible()
     to_step(lecturer, 3)
     expect(board(ada)).to_have_attribute("data-cursor", "3")
+    questions = ".st-key-questions button"
+    expect(ada.locator(questions)).to_have_count(0)
+    expect(ada.get_by_text("Press Run")).to_have_count(0)
 
     ada.get_by_role("button", name="Stop following").click()
     expect(ada.get_by_text("You explore on your own.")).to_be_visible()
+    expect(ada.locator(questions)).to_have_count(lecturer.locator(questions).count())
     expect(lecturer.get_by_text("0 students following")).to_be_visible()
     to_step(ada, 6)
     to_step(lecturer, 4)

@@ -60,7 +60,7 @@ def test_the_progress_says_how_many_texts_at_most_and_how_much_is_left():
     told = [one for one in explore(chain(), events, 0.0, 12) if isinstance(one, Progressed)]
     assert [one.share for one in told] == sorted(one.share for one in told)
     assert (told[0].share, told[-1].share < 1) == (0, True)
-    assert re.fullmatch(r"8 of at most 12 texts explored, \d+% is left", told[-1].words)
+    assert re.fullmatch(r"8 of at most 12 texts explored, \d+% unexplored", told[-1].words)
 
 
 def test_when_all_is_explored_probabilities_and_answers_are_exact():

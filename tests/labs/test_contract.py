@@ -21,16 +21,19 @@ from eab.engine.models.huggingface import HuggingFaceModel
 from eab.engine.models.loading import load_model
 from eab.engine.request import Request
 from eab.errors import ModelError, RecordError
+from eab.formatting import counted
 from eab.labs import measure_bmc as bmc
 from eab.labs import measure_quantization as measure
 from eab.labs import measure_runs as runs
 from eab.labs import measurement
 from eab.labs.batching import ServingRequest, Workload
+from eab.labs.measurement import OfRun
 from eab.labs.tuning import report
 from eab.labs.tuning import sweeping as tuning
 from eab.labs.tuning.grid import Grid
 from eab.labs.tuning.prompt_sets import Question, TuningPrompt
 from eab.labs.variants import cache_variants
+from eab.lessons import bundled_runs
 from eab.run.events import Pause, Progressed, RunEnded
 
 PROMPT = "The sun was hot, so the children"
@@ -228,6 +231,14 @@ def test_a_file_of_another_kind_is_refused(lab: Lab, data: bytes, tmp_path: Path
 
 def test_a_truncated_file_is_refused(lab: Lab, tmp_path: Path) -> None:
     refused(lab, tmp_path, (ASSETS / lab.file).read_bytes()[:-20])
+
+
+def test_what_was_made_names_runs_and_rows_only_if_there_are_any() -> None:
+    recorded = bundled_runs.caches()
+    events = [OfRun(name, event) for name, run in recorded.runs.items() for event in run.events]
+    assert measurement.Report().made == "0 rows"
+    assert measurement.Report().collect(events).made == counted(len(recorded.runs), "run")
+    assert recorded.made.startswith(f"{counted(len(recorded.runs), 'run')}, ")
 
 
 def test_a_missing_file_is_explained(tmp_path: Path) -> None:

@@ -90,10 +90,10 @@ const push = history.pushState.bind(history);
  */
 function pushPlace(state, title, url) {
   const { pathname, search } = new URL(url ?? "", location.href);
-  const [isOther, isStep] = [pathname !== location.pathname, search !== location.search];
   if (search.includes(LESSON) && !pathname.endsWith("/learn")) return;
   const inLesson = [search, location.search].every((one) => one.includes(LESSON));
-  if (isOther || (inLesson && isStep)) push(state, title, url);
+  const isStep = inLesson && search !== location.search;
+  if (pathname !== location.pathname || isStep) push(state, title, url);
   else history.replaceState(state, title, url);
 }
 

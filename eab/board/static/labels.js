@@ -266,7 +266,7 @@ export class LabelBar {
     if (!length)
       return this.view.labelsOpen ? "Or select a token and press 1 or 2 to mark it." : "";
     if (percent(unexplored) === percent(0))
-      return "Nothing is left to explore: all that the model may write is known to have a label or none.";
+      return "Nothing is left to explore: the label of every possible text is known.";
     const goOn = this.store.offers.extend ? "; press Explore to go on" : "";
     const more = explored ? ` ${explored} more texts were explored${goOn}.` : "";
     const mean = runs > 1 ? ` Estimates: mean of ${runs} runs ± standard error.` : "";
